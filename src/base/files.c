@@ -145,7 +145,7 @@ Status files_create(FileWriter *writer, const char *path) {
   writer->temporary = malloc(room);
   if (!writer->path || !writer->temporary) {
     forget(writer);
-    return status_set(STATUS_NO_MEMORY, "out of memory while creating %s", path);
+    return status_no_memory(path, "creating it");
   }
   int file = create_temporary(writer->temporary, room, path);
   if (file >= 0) writer->stream = fdopen(file, "wb");
@@ -277,7 +277,7 @@ static Status read_link(const char *path, const struct stat *link, const char *f
   if (length < 0) return fail("read the link", path, errno);
   text[length] = 0;
   *next = files_join(folder, text);
-  return *next != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+  return *next != NULL ? STATUS_OK : status_no_memory(path, "following it");
 }
 
 /* The directory that the name stands in; files_folder would give that which a link leads to. */
@@ -290,14 +290,14 @@ Status files_follow(const char *path, char **target) {
   enum { MAX_LINKS = 40 }; /* of Linux, path_resolution(7) */
   struct stat info;
   char *at = strdup(path);
-  Status status = at ? STATUS_OK : status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+  Status status = at ? STATUS_OK : status_no_memory(path, "following it");
   *target = NULL;
   for (int i = 0; status == STATUS_OK && lstat(at, &info) == 0 && S_ISLNK(info.st_mode); i++) {
     char *folder = folder_of_name(at), *next = NULL;
     if (i == MAX_LINKS)
       status = fail("follow", path, ELOOP);
     else if (!folder)
-      status = status_set(STATUS_NO_MEMORY, "out of memory while following %s", path);
+      status = status_no_memory(path, "following it");
     else
       status = read_link(at, &info, folder, &next);
     free(folder);
@@ -319,7 +319,7 @@ static Status make_dir(const char *path) {
 
 Status files_make_dirs(const char *path) {
   char *prefix = strdup(path);
-  if (!prefix) return status_set(STATUS_NO_MEMORY, "out of memory while making the directory %s", path);
+  if (!prefix) return status_no_memory(path, "making the directory");
   Status status = STATUS_OK;
   for (char *slash = strchr(prefix + (*prefix == '/'), '/'); slash && status == STATUS_OK; slash = strchr(slash + 1, '/')) {
     *slash = 0;

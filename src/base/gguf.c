@@ -126,7 +126,7 @@ static Status take_entries(Cursor *cursor, GgufFile *file, uint64_t count) {
     return status_set(STATUS_BAD_FILE, "%s: claims %llu metadata entries in a file of %zu bytes; is it complete?", file->path,
                       (unsigned long long)count, (size_t)left_of(cursor));
   file->entries = calloc((size_t)count + 1, sizeof *file->entries);
-  if (!file->entries) return status_set(STATUS_NO_MEMORY, "%s: no memory for its metadata", file->path);
+  if (!file->entries) return status_no_memory(file->path, "its metadata");
   for (; file->entry_count < count; file->entry_count++) TRY(take_entry(cursor, &file->entries[file->entry_count]));
   qsort(file->entries, file->entry_count, sizeof *file->entries, by_key);
   for (size_t i = 1; i < file->entry_count; i++)
@@ -231,7 +231,7 @@ static Status take_tensors(Cursor *cursor, const uint8_t *begin, GgufFile *file,
     return status_set(STATUS_BAD_FILE, "%s: claims %llu tensors in a file of %zu bytes; is it complete?", file->path,
                       (unsigned long long)count, (size_t)(cursor->end - begin));
   file->tensors = calloc((size_t)count + 1, sizeof *file->tensors);
-  if (!file->tensors) return status_set(STATUS_NO_MEMORY, "%s: no memory for its tensors", file->path);
+  if (!file->tensors) return status_no_memory(file->path, "its tensors");
   for (; file->tensor_count < count; file->tensor_count++) {
     GgufTensor *tensor = &file->tensors[file->tensor_count];
     TRY(take_name(cursor, tensor));
@@ -274,7 +274,7 @@ static Status parse(GgufFile *file, const uint8_t *data, size_t size) {
 
 Status gguf_parse(GgufFile *file, const uint8_t *data, size_t size, const char *origin) {
   *file = (GgufFile){.path = strdup(origin)};
-  Status status = file->path ? parse(file, data, size) : status_set(STATUS_NO_MEMORY, "%s: no memory for its name", origin);
+  Status status = file->path ? parse(file, data, size) : status_no_memory(origin, "its name");
   if (status != STATUS_OK) gguf_close(file);
   return status;
 }

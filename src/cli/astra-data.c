@@ -156,7 +156,7 @@ static const char get_usage[] = "astra-data get NAME... [--dir DIR]";
 static const char list_usage[] = "astra-data list [--data-dir DIR]";
 static const char show_usage[] = "astra-data show DATASET [--part train|test] [--sheet FILE.png]";
 
-static Status no_path(void) { return status_set(STATUS_NO_MEMORY, "out of memory for a path"); }
+static Status no_path(void) { return status_no_memory(NULL, "a path"); }
 
 /* ---- get ---- */
 

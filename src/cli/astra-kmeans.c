@@ -486,7 +486,7 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
   if (status == STATUS_OK) {
     CodebookReport *reports =
         calloc((size_t)(session.emulation.rates * session.emulation.blocks * session.emulation.sites), sizeof *reports);
-    status = reports ? work(kmeans, &session, reports) : status_set(STATUS_NO_MEMORY, "no memory for a report");
+    status = reports ? work(kmeans, &session, reports) : status_no_memory(NULL, "a report");
     free(reports);
     session_close(&session);
   }

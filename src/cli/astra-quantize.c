@@ -90,7 +90,7 @@ static Status carry(void *context, const char *name) {
   if (!out_directory_companion(name)) return STATUS_OK;
   char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
   FileMap map = {0};
-  Status status = source && target ? files_map(&map, source) : status_set(STATUS_NO_MEMORY, "no memory for a path");
+  Status status = source && target ? files_map(&map, source) : status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_write(target, map.data, map.size);
   if (map.data) files_unmap(&map);
   free(source);
@@ -110,7 +110,7 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   const int64_t codewords =
       (int64_t)config_rates(config) * weights->book_count * config->astra.codebook_size * (weights->books ? config_site_width(config) : 0);
   real *codebooks = codewords ? malloc((size_t)codewords * sizeof *codebooks) : NULL;
-  if (codewords && !codebooks) return status_set(STATUS_NO_MEMORY, "no memory for codebooks");
+  if (codewords && !codebooks) return status_no_memory(NULL, "codebooks");
   Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;
   if (status == STATUS_OK) status = checkpoint_save(weights->model, q->out, codebooks, NULL, rest_dtype(weights, codebooks, codewords));
   free(codebooks);

@@ -204,7 +204,7 @@ Status bench_peak_measure(BenchPeak *peak) {
     if (f.numbers == PEAK_BF16 ? matmul_backend().bf16 : f.numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0)
       raise_products(&f, &peak->products[f.numbers]);
   arena_free(arena);
-  return room ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
+  return room ? STATUS_OK : status_no_memory(NULL, "measuring matrix products");
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -257,7 +257,7 @@ Status bench_peak_memory(BenchPeak *peak) {
   uint64_t *block = arena ? arena_alloc(arena, bytes) : NULL;
   if (block == NULL) {
     arena_free(arena);
-    return status_set(STATUS_NO_MEMORY, "no memory to measure its rate");
+    return status_no_memory(NULL, "measuring its rate");
   }
   memset(block, 0, bytes); /* touched, and all numbers that products can be made of */
   Passage passage = {.from = block, .to = block + bytes / 2 / sizeof *block};

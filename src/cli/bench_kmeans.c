@@ -41,7 +41,7 @@ static Status draw_samples(KmeansBench *bench) {
   Rng rng;
   rng_init(&rng, (uint64_t)c->run.seed, 0);
   real *centres = malloc((size_t)(c->entries * c->width) * sizeof *centres);
-  if (centres == NULL) return status_set(STATUS_NO_MEMORY, "no memory for random centres");
+  if (centres == NULL) return status_no_memory(NULL, "random centres");
   for (int64_t i = 0; i < c->entries * c->width; i++) centres[i] = (real)rng_normal(&rng);
   for (int64_t n = 0; n < c->samples; n++) {
     const real *centre = centres + (int64_t)rng_below(&rng, (uint64_t)c->entries) * c->width;
@@ -124,7 +124,7 @@ static Status measure_search(KmeansBench *bench) {
   }
   free(codes);
   free(scratch);
-  if (!room) return status_set(STATUS_NO_MEMORY, "no memory for codes");
+  if (!room) return status_no_memory(NULL, "codes");
   bench->search = bench_timing_of(seconds, SEARCHES);
   return STATUS_OK;
 }

@@ -586,7 +586,7 @@ static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const La
   PlotPanel panels[PANELS_MAX];
   char title[192], panel[PANELS_MAX][80];
   if (lines) lines->numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1));
-  Status status = lines && lines->numbers ? STATUS_OK : status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  Status status = lines && lines->numbers ? STATUS_OK : status_no_memory(path, "the chart");
   const int count = choose_views(figure, rows, against != figure ? look->x : by_rate(figure) ? x_rate : NULL, axis->x, views);
   for (int p = 0; p < count && status == STATUS_OK; p++) {
     const size_t first = lines->count;
@@ -843,7 +843,7 @@ static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, 
 
 static Status run_figures(const LatencyCommand *command, LatencyPlan *plan, double begun) {
   json_t *rows = json_array();
-  Status status = rows ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  Status status = rows ? STATUS_OK : status_no_memory(NULL, "the JSON output");
   for (int figure = 0; figure < LATENCY_FIGURE_COUNT && status == STATUS_OK; figure++)
     if (command->figure == LATENCY_FIGURE_COUNT || command->figure == figure)
       status = run_figure(command, plan, (LatencyFigure)figure, rows);
@@ -862,7 +862,7 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, con
                           .quality = {.min_share = 1},
                           .progress = show_progress};
   bench->arena = arena_new(ARENA_BYTES);
-  if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
+  if (!bench->arena) return status_no_memory(NULL, "measuring devices");
   bench->table_bytes = command->table_memory;
   const LatencySize size = {.width = command->width,
                             .blocks = command->blocks,

@@ -68,7 +68,7 @@ static Status draw_books(LatencyModel *model, int groups, int entries) {
   Rng rng;
   rng_init(&rng, 1, 1);
   model->books = calloc((size_t)model->config.blocks, sizeof *model->books);
-  if (!model->books) return status_set(STATUS_NO_MEMORY, "no memory for codebooks");
+  if (!model->books) return status_no_memory(NULL, "codebooks");
   for (int64_t b = 0; b < model->config.blocks; b++) {
     Codebook *book = &model->books[b];
     TRY(codebook_init(book, groups, entries, model->config.width, NULL));
@@ -80,7 +80,7 @@ static Status draw_books(LatencyModel *model, int groups, int entries) {
 
 static Status build_tables(LatencyModel *model, size_t memory) {
   const real **codewords = calloc((size_t)model->config.blocks, sizeof *codewords);
-  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  if (!codewords) return status_no_memory(NULL, "tables of keys and values");
   for (int64_t b = 0; b < model->config.blocks; b++) codewords[b] = model->books[b].codewords;
   const KvTablesSetup setup = {.codewords = codewords,
                                .groups = model->books[0].groups,

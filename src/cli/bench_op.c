@@ -647,7 +647,7 @@ static Status open_run(OpRun *run) {
     run->seconds[phase] = calloc((size_t)run->command->repeats, sizeof(double));
   if (!tape || !run->seconds[TAPE_FORWARD] || !run->seconds[TAPE_BACKWARD]) {
     tape_free(tape);
-    return status_set(STATUS_NO_MEMORY, "no memory for the operations");
+    return status_no_memory(NULL, "the operations");
   }
   run->bench.tape = tape;
   return bench_op_open(&run->bench, &run->command->sizes, run->command->uses, (uint64_t)run->command->run.seed, tape,
@@ -659,7 +659,7 @@ static Status measure(OpRun *run) {
   TRY(open_run(run));
   TRY(bench_peak_memory(&run->peak));
   TRY(bench_peak_measure(&run->peak));
-  if (command->run.json && (run->list = json_array()) == NULL) return status_set(STATUS_NO_MEMORY, "no memory for JSON");
+  if (command->run.json && (run->list = json_array()) == NULL) return status_no_memory(NULL, "JSON");
   if (!command->run.json) print_head(run);
   for (const OpCase *which = OP_CASES; which->name; which++) {
     if (!names_case(command->names, which->name)) continue;

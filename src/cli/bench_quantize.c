@@ -55,7 +55,7 @@ static LeaderOptions leader_options(const Running *r, int64_t batch) {
 static Status time_requests(Running *r, Status (*submit)(Running *r, void *input), void *input) {
   const int64_t repeats = r->bench->repeats;
   double *seconds = malloc((size_t)repeats * sizeof *seconds);
-  if (seconds == NULL) return status_set(STATUS_NO_MEMORY, "no memory for times");
+  if (seconds == NULL) return status_no_memory(NULL, "times");
   Status status = STATUS_OK;
   for (int64_t i = -1; i < repeats && status == STATUS_OK; i++) {
     LeaderAnswer answer;
@@ -88,7 +88,7 @@ static Status run_images(Running *r) {
   r->cell->samples = evaluation.scores.samples;
   r->cell->quality = (double)evaluation.scores.correct1 / (double)evaluation.scores.samples;
   float *image = calloc((size_t)pixels, sizeof *image); /* what it shows takes no more and no less time */
-  if (image == NULL) return status_set(STATUS_NO_MEMORY, "no memory for an image");
+  if (image == NULL) return status_no_memory(NULL, "an image");
   status = time_requests(r, submit_image, image);
   free(image);
   return status;
@@ -116,7 +116,7 @@ static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWi
   r->cell->samples = evaluation.windows;
   r->cell->quality = evaluation.perplexity;
   TextInput input = {.ids = malloc((size_t)context * sizeof *input.ids), .tokens = context};
-  if (input.ids == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a window");
+  if (input.ids == NULL) return status_no_memory(NULL, "a window");
   for (int64_t i = 0; i < context; i++) input.ids[i] = (int32_t)(i * 7 % r->weights.config->vocabulary);
   Status status = time_requests(r, submit_text, &input);
   free(input.ids);

@@ -177,7 +177,7 @@ static Status scaling_measure(Session *session, int64_t steps, ScalingStep *step
       .session = session, .last = calloc(params->count, sizeof *watch.last), .touched = calloc(params->count, sizeof *watch.touched)};
   bool room = step->ready && step->numbers && watch.last && watch.touched;
   tape_watch(session->tape, &(TapeWatcher){asked, ran, &watch});
-  Status status = room ? measure_steps(session, steps, &watch, reduce, step) : status_set(STATUS_NO_MEMORY, "no memory for measurements");
+  Status status = room ? measure_steps(session, steps, &watch, reduce, step) : status_no_memory(NULL, "measurements");
   tape_watch(session->tape, NULL);
   all_reduce_free(reduce);
   free(watch.last);
@@ -244,7 +244,7 @@ static Status scaling_measure_link(ScalingLink *link) {
   *link = (ScalingLink){.addition = scaling_addition(), .memory = ranks_machines() == 1};
   ranks_sum(&link->addition, 1);
   link->addition /= ranks_count();
-  Status status = numbers ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for measurements");
+  Status status = numbers ? STATUS_OK : status_no_memory(NULL, "measurements");
   if (status == STATUS_OK) status = all_reduce_new(&large, numbers, NUMBERS, &(AllReduceOptions){.tag = 0});
   if (status == STATUS_OK) status = all_reduce_new(&small, numbers, 16 * ranks_count(), &(AllReduceOptions){.tag = 1 << 16});
   if (status == STATUS_OK) {

@@ -43,7 +43,7 @@ typedef struct BenchStep {
 static Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t max) {
   *bench = (BenchStep){.session = session, .plain = plain, .forward = forward, .max = max};
   bench->samples = calloc((size_t)max, sizeof *bench->samples);
-  return bench->samples ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for samples");
+  return bench->samples ? STATUS_OK : status_no_memory(NULL, "samples");
 }
 
 /* Fine on a zeroed one. */

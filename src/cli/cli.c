@@ -100,7 +100,7 @@ Status cli_parse_arguments(Option *options, int argc, char **argv, int min, int 
                            int *count) {
   const char **list = calloc((size_t)argc, sizeof *list);
   *arguments = NULL, *count = 0;
-  if (list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the command line");
+  if (list == NULL) return status_no_memory(NULL, "the command line");
   Status status = options_parse(options, argc, argv, list, count);
   if (status == STATUS_OK && (*count < min || *count > max)) status = status_set(STATUS_BAD_USAGE, "%s: %s", argv[0], wanted);
   if (status == STATUS_OK)
@@ -242,7 +242,7 @@ static void clean(const char *place) {
 Status out_directory_try(const char *out, const char *folder, const char *name) {
   char *place = inside(out, folder), *path = place ? files_join(place, name) : NULL;
   FileWriter writer;
-  Status status = path != NULL ? files_make_dirs(place) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = path != NULL ? files_make_dirs(place) : status_no_memory(NULL, "a path");
   if (status == STATUS_OK) clean(place);
   if (status == STATUS_OK && folder != NULL) clean(out);
   if (status == STATUS_OK) status = files_create(&writer, path);

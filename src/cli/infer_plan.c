@@ -409,7 +409,7 @@ static void add_series(Chart *chart, const PlanReport *report, Strategy strategy
 /* latency against devices, PNG */
 static Status plan_report_chart(const PlanReport *report, const char *path) {
   Chart *chart = calloc(1, sizeof *chart);
-  if (!chart) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  if (!chart) return status_no_memory(path, "the chart");
   add_series(chart, report, STRATEGY_SINGLE, 0);
   for (int g = 0; g < report->setup->group_count; g++) add_series(chart, report, STRATEGY_ASTRA, report->setup->groups[g]);
   for (int s = STRATEGY_TP; s < STRATEGY_COUNT; s++) add_series(chart, report, (Strategy)s, 0);
@@ -618,7 +618,7 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
   for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].tables;
   if (!wanted || !weights->books) return STATUS_OK;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
-  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  if (!codewords) return status_no_memory(NULL, "tables of keys and values");
   for (int b = 0; b < weights->book_count; b++) codewords[b] = weights->books[b].codewords;
   const KvTablesSetup all = {.codewords = codewords,
                              .groups = weights->books[0].groups,

@@ -406,7 +406,7 @@ Status infer_run_find(const char *checkpoint, char **directory) {
                       "--checkpoint %s: there is no such directory or GGUF file; give that of a model, or the name of an installed one",
                       checkpoint);
   *directory = strdup(checkpoint);
-  return *directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
+  return *directory ? STATUS_OK : status_no_memory(NULL, "a path");
 }
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {

@@ -32,7 +32,7 @@ typedef struct InferStops {
 static Status add_stop(InferStops *stops, const char *given) {
   static const char letters[] = "nt\\", meanings[] = "\n\t\\";
   char *out = malloc(strlen(given) + 1);
-  if (!out) return status_set(STATUS_NO_MEMORY, "no memory for a stop string");
+  if (!out) return status_no_memory(NULL, "a stop string");
   stops->list[stops->count++] = out;
   if (!*given) return status_set(STATUS_BAD_USAGE, "--stop: '' is not accepted; give a text that is not empty");
   for (const char *at = given; *at; at++) {
@@ -390,7 +390,7 @@ static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g)
   }
   json_t *result = report_generation(NULL, job->run->leader, prompt->text, prompt->bytes, g);
   if (result && json_array_append_new(job->results, result) == 0) return STATUS_OK;
-  return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  return status_no_memory(NULL, "the JSON output");
 }
 
 static Status print_all(Job *job) {
@@ -447,7 +447,7 @@ static Status run_job(Job *job) {
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
   TRY(open_prompts(&job->prompts, s, &job->vocabulary, max));
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = 1, .tokens_max = max}));
-  if (!(job->results = json_array())) return status_set(STATUS_NO_MEMORY, "no memory for results");
+  if (!(job->results = json_array())) return status_no_memory(NULL, "results");
   for (int i = 0; i < job->prompts.count; i++) TRY(go_on(job, i));
   return print_all(job);
 }
@@ -511,8 +511,7 @@ static Status open_windows(const InferSettings *s, const ModelConfig *config, Te
     if (status == STATUS_OK) status = token_cache_open(&text->cache, source, &encoder, &(TokenCacheOptions){.quiet = s->quiet});
     if (status == STATUS_OK) status = text_windows_init(&text->windows, text->cache, context, s->stride > 0 ? s->stride : context);
   }
-  if (status == STATUS_OK && !(text->about = strdup(text_source_describe(source))))
-    status = status_set(STATUS_NO_MEMORY, "no memory for a name");
+  if (status == STATUS_OK && !(text->about = strdup(text_source_describe(source)))) status = status_no_memory(NULL, "a name");
   text_source_close(source);
   if (status != STATUS_OK) return status_wrap(status, "--dataset %s", s->dataset);
   if (s->perplexity == PERPLEXITY_AUTO || s->samples == 0) return STATUS_OK;

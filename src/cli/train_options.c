@@ -299,7 +299,8 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   size_t size;
   char *path = options_path(options->out), *folder = files_join(options->out, "training");
   char *text = options_text(options, argc, argv, threads, &size);
-  Status status = path != NULL && folder != NULL && text != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status =
+      path != NULL && folder != NULL && text != NULL ? files_make_dirs(folder) : status_no_memory(NULL, "the options of the run");
   if (status == STATUS_OK) status = files_write(path, text, size);
   free(text);
   free(path);
@@ -386,7 +387,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   int count = 0, positionals;
   static char *text; /* lives as long as the program: the options point into it */
   size_t size;
-  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (path == NULL) return status_no_memory(NULL, "a path");
   free(text);
   text = NULL;
   Status status = files_exists(path)

@@ -253,7 +253,7 @@ static Status choose(Dataset *set, TrainShare share) {
   int32_t *labels = calloc((size_t)count, sizeof *labels);
   uint8_t *keep = malloc((size_t)count);
   view->record = malloc((size_t)count * sizeof *view->record);
-  Status status = labels && keep && view->record ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  Status status = labels && keep && view->record ? STATUS_OK : status_no_memory(NULL, "a data set");
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) labels[i] = view->whole->label(view->whole, i);
   if (status == STATUS_OK) status = train_share_choose(labels, count, view->whole->classes, share, keep);
   for (int64_t i = 0; status == STATUS_OK && i < count; i++)
@@ -272,7 +272,7 @@ Status dataset_open_share(Dataset **set, const char *name, const char *data_dir,
   if (!fresh || !view) {
     free(fresh);
     free(view);
-    return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+    return status_no_memory(NULL, "a data set");
   }
   Status status = dataset_open(&view->whole, name, data_dir, DATASET_TRAIN);
   Dataset *whole = view->whole;
@@ -307,7 +307,7 @@ Status dataset_set_description(Dataset *set, const char *format, ...) {
   va_end(arguments);
   if (length >= 0) return STATUS_OK;
   set->description = NULL;
-  return status_set(STATUS_NO_MEMORY, "no memory for a data set's description");
+  return status_no_memory(NULL, "a data set's description");
 }
 
 const char *dataset_after_prefix(const char *name, const char *prefix) {
@@ -335,7 +335,7 @@ Status dataset_open(Dataset **set, const char *name, const char *data_dir, Datas
   *set = NULL;
   TRY(dataset_check_name(name, data_dir));
   Dataset *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  if (!fresh) return status_no_memory(NULL, "a data set");
   for (int c = 0; c < 3; c++) fresh->mean[c] = fresh->std[c] = 0.5;
   Status status = source_of(name)->open(fresh, name, data_dir, part);
   if (status != STATUS_OK) {

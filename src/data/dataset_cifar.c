@@ -153,7 +153,7 @@ static Status find_folder(const CifarLayout *layout, const char *data_dir, Datas
   char *text = NULL;
   size_t size = 0;
   FILE *tried = open_memstream(&text, &size);
-  if (!tried) return status_set(STATUS_NO_MEMORY, "no memory to look for a data set");
+  if (!tried) return status_no_memory(NULL, "looking for a data set");
   DataRoots roots;
   Status status = data_paths_roots(&roots, "datasets", data_dir);
   *folder = NULL;
@@ -181,7 +181,7 @@ static Status find_folder(const CifarLayout *layout, const char *data_dir, Datas
 static Status open_file(CifarFiles *files, const char *folder, const char *name) {
   const CifarRecord *record = &files->layout->record;
   char *path = files_join(folder, name);
-  if (!path) return status_set(STATUS_NO_MEMORY, "no memory to open a data set");
+  if (!path) return status_no_memory(NULL, "opening a data set");
   FileMap *map = &files->maps[files->files];
   Status status = files_map(map, path);
   if (status == STATUS_OK) {
@@ -199,7 +199,7 @@ static Status split_names(char *text, char **names, int classes, const char *pat
   char *rest = NULL;
   for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
     if (line[strspn(line, " \t")] == 0) continue;
-    if (count < classes && !(names[count] = strdup(line))) return status_set(STATUS_NO_MEMORY, "%s: no memory for the labels", path);
+    if (count < classes && !(names[count] = strdup(line))) return status_no_memory(path, "the labels");
     count++;
   }
   if (count == classes) return STATUS_OK;
@@ -211,12 +211,12 @@ static Status read_names(Dataset *set, const char *folder, const CifarLayout *la
   set->labels = calloc((size_t)set->classes, sizeof *set->labels);
   char *path = files_join(folder, layout->label_names), *text = NULL;
   size_t size = 0;
-  Status status = set->labels && path ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
+  Status status = set->labels && path ? STATUS_OK : status_no_memory(NULL, "the labels");
   if (status == STATUS_OK && !files_exists(path)) {
     for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++) {
       if (asprintf(&set->labels[i], "LABEL_%lld", (long long)i) >= 0) continue;
       set->labels[i] = NULL;
-      status = status_set(STATUS_NO_MEMORY, "no memory for the labels");
+      status = status_no_memory(NULL, "the labels");
     }
   } else if (status == STATUS_OK) {
     status = files_read(path, max_label_bytes, &text, &size);
@@ -230,7 +230,7 @@ static Status read_names(Dataset *set, const char *folder, const CifarLayout *la
 static Status open_cifar(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
   const CifarLayout *layout = find_layout(name);
   CifarFiles *files = calloc(1, sizeof *files);
-  if (!files) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  if (!files) return status_no_memory(NULL, "a data set");
   files->layout = layout;
   set->state = files;
   set->read = read_record;

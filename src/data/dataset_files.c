@@ -42,8 +42,8 @@ DatasetPart dataset_files_part(int64_t index) { return index % FOLD == FOLD - 1 
 
 /* Appends a file; takes `path` over, also on failure. A NULL path is out of memory. */
 static Status add_file(ImageList *list, char *path, int32_t label) {
-  Status status = path ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of images")
-                       : status_set(STATUS_NO_MEMORY, "no memory for the name of an image");
+  Status status =
+      path ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of images") : status_no_memory(NULL, "the name of an image");
   if (status == STATUS_OK)
     list->files[list->count++] = (ImageFile){path, label};
   else
@@ -77,7 +77,7 @@ static void close_list(Dataset *set) {
 /* Makes the list the set's source: takes it over, sets count, read, label and close. */
 static Status attach_files(Dataset *set, ImageList *list) {
   ImageList *kept = malloc(sizeof *kept);
-  if (!kept) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  if (!kept) return status_no_memory(NULL, "a data set");
   *kept = *list;
   *list = (ImageList){0};
   set->state = kept;

@@ -81,7 +81,7 @@ static Status open_synthetic(Dataset *set, const char *name, const char *data_di
   long long classes, images;
   TRY(read_name(name, sides, &classes, &images));
   DatasetPart *state = malloc(sizeof *state);
-  if (!state) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  if (!state) return status_no_memory(NULL, "a data set");
   *state = part;
   set->state = state;
   set->read = draw;
@@ -93,11 +93,11 @@ static Status open_synthetic(Dataset *set, const char *name, const char *data_di
   set->classes = classes;
   set->count = part == DATASET_TRAIN ? images : images / TEST_SHARE;
   set->labels = calloc((size_t)classes, sizeof *set->labels);
-  if (!set->labels) return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+  if (!set->labels) return status_no_memory(NULL, "the labels");
   for (int64_t i = 0; i < classes; i++)
     if (asprintf(&set->labels[i], "stripes_%lld", (long long)i) < 0) {
       set->labels[i] = NULL;
-      return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+      return status_no_memory(NULL, "the labels");
     }
   return dataset_set_description(set, "synthetic %s, %lld images of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
                                  set->width, set->height, classes);

@@ -167,7 +167,7 @@ static Status download_digest_file(int fd, const char *path, DownloadCheck check
   unsigned char bytes[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   EVP_MD_CTX *context = EVP_MD_CTX_new();
-  if (!context) return status_set(STATUS_NO_MEMORY, "out of memory for the digest of %s", path);
+  if (!context) return status_no_memory(path, "its digest");
   Status status = STATUS_OK;
   if (!EVP_DigestInit_ex(context, check == DOWNLOAD_MD5 ? EVP_md5() : EVP_sha256(), NULL))
     status =
@@ -464,7 +464,7 @@ static Status transfer_perform(Attempt *attempt, const TransferLimits *limits, b
   transfer_set_options(attempt, limits);
   if (attempt->offset) {
     headers = transfer_ask_for_rest(attempt);
-    if (!headers) return status_set(STATUS_NO_MEMORY, "out of memory for a request");
+    if (!headers) return status_no_memory(NULL, "a request");
     curl_easy_setopt(attempt->curl, CURLOPT_HTTPHEADER, headers);
   }
   CURLcode code = curl_easy_perform(attempt->curl);
@@ -504,7 +504,7 @@ static Status transfer_try(Transfer *transfer, const TransferLimits *limits, Pro
   *again = false;
   TRY(transfer_prepare(&attempt));
   attempt.curl = curl_easy_init();
-  if (!attempt.curl) return status_set(STATUS_NO_MEMORY, "out of memory for a download");
+  if (!attempt.curl) return status_no_memory(NULL, "a download");
   Status status = transfer_perform(&attempt, limits, again);
   curl_easy_cleanup(attempt.curl);
   if (attempt.restart) unlink(transfer->tag_path); /* without its validator the partial file is not used again */
@@ -577,7 +577,7 @@ static Status place_name(Place *place, const DownloadFile *file, const char *dir
   place->final = files_join(directory, file->name);
   if (!place->final || asprintf(&place->part, "%s.part", place->final) < 0) place->part = NULL;
   if (!place->part || asprintf(&place->tag, "%s.part.etag", place->final) < 0) place->tag = NULL;
-  return place->tag ? STATUS_OK : status_set(STATUS_NO_MEMORY, "out of memory for the name of %s", file->name);
+  return place->tag ? STATUS_OK : status_no_memory(file->name, "its name");
 }
 
 /* Another process may have finished and renamed the file between our open and our lock: then the lock is on the wrong file. */

@@ -205,7 +205,7 @@ static Status unpack_open(Unpack *unpack, struct archive *archive) {
 
 static Status unpack_read(Unpack *unpack) {
   struct archive *archive = archive_read_new();
-  if (!archive) return status_set(STATUS_NO_MEMORY, "out of memory to unpack %s", unpack->archive);
+  if (!archive) return status_no_memory(unpack->archive, "unpacking it");
   Status status = unpack_open(unpack, archive);
   if (status == STATUS_OK) status = unpack_entries(unpack, archive);
   archive_read_free(archive);
@@ -310,7 +310,7 @@ Status download_unpack(const char *archive, const char *directory) {
   if (target < 0) return status_set(STATUS_IO, "%s: cannot be opened: %s", directory, strerror(errno));
   Unpack unpack = {.archive = archive, .root = -1};
   char *name = strdup(directory);
-  Status status = name ? unpack_locked(&unpack, target, name) : status_set(STATUS_NO_MEMORY, "out of memory to unpack %s", archive);
+  Status status = name ? unpack_locked(&unpack, target, name) : status_no_memory(archive, "unpacking it");
   free(name);
   close(target);
   return status;

@@ -103,7 +103,7 @@ static Status image_png_decode(Image *image, const uint8_t *bytes, size_t size, 
   PngSource source = {.bytes = bytes, .size = size, .pixels_max = pixels_max, .origin = origin};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, read_failed, ignore_warning);
   png_infop info = png ? png_create_info_struct(png) : NULL;
-  Status status = info ? STATUS_OK : status_set(STATUS_NO_MEMORY, "%s: no memory to read a PNG", origin);
+  Status status = info ? STATUS_OK : status_no_memory(origin, "reading a PNG");
   if (info) {
     png_set_read_fn(png, &source, read_bytes);
     status = read_png(png, info, image, &source);
@@ -706,7 +706,7 @@ Status image_save_png(const Image *image, const char *path) {
   TRY(files_create(&writer, path));
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, (void *)path, write_failed, ignore_warning);
   png_infop info = png ? png_create_info_struct(png) : NULL;
-  Status status = info ? write_png(png, info, image, writer.stream) : status_set(STATUS_NO_MEMORY, "%s: no memory to write a PNG", path);
+  Status status = info ? write_png(png, info, image, writer.stream) : status_no_memory(path, "writing a PNG");
   png_destroy_write_struct(&png, &info);
   if (status == STATUS_OK) return files_commit(&writer);
   files_abort(&writer);

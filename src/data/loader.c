@@ -525,7 +525,7 @@ Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options) {
   int64_t count = dataset_count(set);
   TRY(check_options(options, count));
   Loader *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a loader");
+  if (!fresh) return status_no_memory(NULL, "a loader");
   int64_t steps = options->drop_last ? count / options->batch : (count + options->batch - 1) / options->batch;
   fresh->plan = (LoaderPlan){.set = set, .options = *options, .count = count, .steps = steps};
   make_table(&fresh->plan.table, options->mean, options->std);

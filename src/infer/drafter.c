@@ -40,12 +40,12 @@ static Status make_pages(Drafter *d, const NodeSetup *setup) {
 
 Status drafter_new(Drafter **out, const NodeSetup *setup) {
   Drafter *d = *out = calloc(1, sizeof *d);
-  if (!d) return status_set(STATUS_NO_MEMORY, "no memory to draft");
+  if (!d) return status_no_memory(NULL, "drafting");
   *d = (Drafter){
       .model = setup->weights->drafts->model, .vocabulary = setup->weights->config->vocabulary, .max = setup->tokens_max, .failed = true};
   const bool memory =
       (d->text = calloc((size_t)d->max, sizeof *d->text)) && (d->arena = arena_new((size_t)1 << 34)) && (d->tape = tape_new(d->arena));
-  Status status = memory ? make_pages(d, setup) : status_set(STATUS_NO_MEMORY, "no memory to draft");
+  Status status = memory ? make_pages(d, setup) : status_no_memory(NULL, "drafting");
   if (status == STATUS_OK) {
     tape_record(d->tape, false);
     return STATUS_OK;

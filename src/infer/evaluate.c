@@ -96,7 +96,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   class_scores_init(&sheet.scores, weights->config->classes, rows);
   bool memory = true;
   for (int i = 0; i < LEADER_DEPTH; i++) memory = (sheet.labels[i] = malloc((size_t)batch * sizeof(int32_t))) && memory;
-  Status status = memory ? loader_new(&sheet.loader, set, &options) : status_set(STATUS_NO_MEMORY, "no memory for labels");
+  Status status = memory ? loader_new(&sheet.loader, set, &options) : status_no_memory(NULL, "labels");
   if (status == STATUS_OK) status = run_images(&sheet, quiet, evaluation);
   if (status == STATUS_OK && rows) class_scores_write(&sheet.scores, rows);
   evaluation->scores = class_scores_summary(&sheet.scores);
@@ -205,7 +205,7 @@ Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const Tex
                      .ids = malloc(numbers * sizeof *sheet.ids),
                      .labels = malloc(numbers * sizeof *sheet.labels)};
   *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
-  Status status = sheet.ids && sheet.labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  Status status = sheet.ids && sheet.labels ? STATUS_OK : status_no_memory(NULL, "windows of text");
   if (rows) fputs("sample,items,correct,loss\n", rows);
   if (status == STATUS_OK) status = run_windows(&sheet, quiet, evaluation);
   free(sheet.ids);

@@ -747,7 +747,7 @@ static Status start_division(Node *node, Connection **peers) {
 static Status start_drafter(Node *node) {
   const size_t max = (size_t)node->setup->tokens_max;
   if (!(node->text.told = malloc(4 + 4 * max)) || !(node->text.told_ids = malloc(max * sizeof *node->text.told_ids)))
-    return status_set(STATUS_NO_MEMORY, "no memory for a text to draft for");
+    return status_no_memory(NULL, "a text to draft for");
   return drafter_new(&node->text.drafter, node->setup);
 }
 
@@ -774,7 +774,7 @@ static Status start(Node *node, Connection **peers) {
 Status node_new(Node **out, const NodeSetup *setup, int self, Connection *control, Connection **peers, int *fault) {
   Node *node = calloc(1, sizeof *node);
   *out = node;
-  Status status = node ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a node");
+  Status status = node ? STATUS_OK : status_no_memory(NULL, "a node");
   if (node)
     *node = (Node){.setup = setup,
                    .self = self,

@@ -73,7 +73,7 @@ static Status make_pages(NodeSequences *q, const KvCacheSetup *cache) {
 Status node_sequences_new(NodeSequences **out, const NodeSetup *setup, int self, const KvCacheSetup *cache, Connection *control) {
   const size_t count = (size_t)setup->sequences;
   NodeSequences *q = *out = calloc(1, sizeof *q);
-  if (!q) return status_set(STATUS_NO_MEMORY, "no memory for sequences");
+  if (!q) return status_no_memory(NULL, "sequences");
   *q = (NodeSequences){
       .setup = setup, .self = self, .control = control, .reply = first_reply, .message_bytes = WIRE_HEADER + request_decoded_max(setup)};
   const bool memory = (q->list = calloc(count, sizeof *q->list)) && (q->rows = calloc(count, sizeof *q->rows)) &&

@@ -41,7 +41,7 @@ static Status read_reals(const SafeFile *file, const char *name, int dims, const
   const SafeTensor *tensor;
   TRY(find(file, name, dims, shape, &tensor));
   *out = malloc((size_t)tensor->count * sizeof(real));
-  if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
+  if (!*out) return status_no_memory(NULL, name);
   Status status = safetensors_to_real(tensor, *out);
   return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
@@ -50,7 +50,7 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
   const SafeTensor *tensor;
   TRY(find(file, name, dims, shape, &tensor));
   *out = malloc((size_t)tensor->count * sizeof(int32_t));
-  if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
+  if (!*out) return status_no_memory(NULL, name);
   Status status = safetensors_to_int32(tensor, *out);
   return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
@@ -77,7 +77,7 @@ static Status read_images(const SafeFile *file, const ModelConfig *config, Sampl
   samples->classes = config->classes;
   Status status = read_reals(file, "pixel_values", 4, shape, &values);
   if (status == STATUS_OK && !(samples->pixel_values = malloc((size_t)pixels->count * sizeof(float))))
-    status = status_set(STATUS_NO_MEMORY, "no memory for the sample images");
+    status = status_no_memory(NULL, "the sample images");
   for (int64_t i = 0; status == STATUS_OK && i < pixels->count; i++) samples->pixel_values[i] = (float)values[i];
   free(values);
   char name[RATE_NAME];
@@ -176,7 +176,7 @@ static Status read_codes(const SafeFile *file, const Weights *weights, Samples *
   samples->sets = weights->book_count;
   samples->groups = shape[2];
   samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
-  if (!samples->codes) return status_set(STATUS_NO_MEMORY, "no memory for the sample codes");
+  if (!samples->codes) return status_no_memory(NULL, "the sample codes");
   for (int i = 0; i < samples->sets; i++) {
     snprintf(codes, sizeof codes, "codes.astra.layers.%d.%s", config_first_coded(weights->config) + i / sites,
              sites == 1 ? "x" : kv[i % sites]);
@@ -348,7 +348,7 @@ static Status replay_codes(const Weights *weights, const ReplayInput *input, con
   int nodes = input->split ? token_split_counts(input->split, input->tokens, counts) : 0;
   Status status;
   if (!replay.own_code || !replay.scratch || !tape)
-    status = status_set(STATUS_NO_MEMORY, "no memory for the emulation");
+    status = status_no_memory(NULL, "the emulation");
   else if (input->split)
     status = layout_build(&layout, input->tokens, nodes, counts, NULL, CLASS_NONE, -1);
   else
@@ -613,7 +613,7 @@ static Status compare(Leader *leader, Comparison *c) {
   c->scratch = malloc(c->weights->books ? codebook_assign_scratch(&c->weights->books[0], CHUNK * samples->tokens) : 1);
   real *replayed = malloc((size_t)(CHUNK * samples->classes) * sizeof(real));
   bool memory = c->differs && c->tied && c->nearest && c->scratch && replayed;
-  Status status = memory ? run_chunks(leader, c, replayed) : status_set(STATUS_NO_MEMORY, "no memory to compare codes");
+  Status status = memory ? run_chunks(leader, c, replayed) : status_no_memory(NULL, "comparing codes");
   free(c->differs);
   free(c->tied);
   free(c->nearest);
@@ -667,7 +667,7 @@ Status selftest_run(const Weights *weights, const char *directory, const char *p
   *report = (SelftestReport){0};
   Samples samples = {0};
   char *inside = files_join(directory, CHECKPOINT_SELFTEST);
-  if (!inside) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!inside) return status_no_memory(NULL, "a path");
   Status status = STATUS_OK;
   if (!path && !files_exists(inside))
     status = status_set(STATUS_NOT_FOUND, "%s: not found; astra-train writes it beside the checkpoint, --file names another one", inside);

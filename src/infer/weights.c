@@ -48,7 +48,7 @@ static Status load_codewords(Weights *weights, const char *directory, NarrowKind
                       config->astra.groups);
   TRY(status);
   uint16_t *narrow = *kind != NARROW_NONE ? malloc((size_t)count * sizeof *narrow) : NULL;
-  if (*kind != NARROW_NONE && !narrow) return status_set(STATUS_NO_MEMORY, "%s: no memory for codebooks in 16 bits", directory);
+  if (*kind != NARROW_NONE && !narrow) return status_no_memory(directory, "codebooks in 16 bits");
   for (int64_t i = 0; *kind != NARROW_NONE && i < count; i++) {
     narrow[i] = *kind == NARROW_F16 ? narrow_half((float)block[i]) : safetensors_float_to_bfloat((float)block[i]);
     if ((real)narrow_to_float(*kind, narrow[i]) != block[i]) *kind = NARROW_NONE;
@@ -164,7 +164,7 @@ Status weights_make_drafts(Weights *weights, const char *directory) {
   const LowbitKind kind = lowbit_weights_of(weights->model);
   if (kind != LOWBIT_NONE && kind != LOWBIT_INT8)
     return status_set(STATUS_BAD_USAGE, "a copy to draft with: the matrices have few bits already, and a copy with 4 would be no faster");
-  if (!(weights->drafts = calloc(1, sizeof *weights->drafts))) return status_set(STATUS_NO_MEMORY, "no memory for a copy to draft with");
+  if (!(weights->drafts = calloc(1, sizeof *weights->drafts))) return status_no_memory(NULL, "a copy to draft with");
   Status status = weights_load(weights->drafts, directory);
   if (status == STATUS_OK) status = weights_quantise(weights->drafts, WEIGHTS_INT4);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "a copy to draft with");
@@ -189,7 +189,7 @@ static Status make_tables(const Weights *weights, WeightsRate *rate, size_t memo
   real *made = first->narrow ? malloc((size_t)(weights->book_count * numbers) * sizeof *made) : NULL; /* reals of codewords in 16 bits */
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   Status status = STATUS_OK;
-  if (!codewords || (first->narrow && !made)) status = status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  if (!codewords || (first->narrow && !made)) status = status_no_memory(NULL, "tables of keys and values");
   for (int i = 0; status == STATUS_OK && i < weights->book_count; i++) {
     codewords[i] = made ? made + i * numbers : rate->books[i].codewords;
     if (made) codebook_words(&rate->books[i], 0, first->groups * first->entries, made + i * numbers);

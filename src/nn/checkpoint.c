@@ -293,7 +293,7 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
   TRY(check_depth(&mapping->files, model_config(model)));
   TRY(make_block(mapping, set));
   mapping->matrices = malloc((set->count + 1) * sizeof *mapping->matrices);
-  if (!mapping->matrices) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
+  if (!mapping->matrices) return status_no_memory(directory, "opening it");
   real *free_place = mapping->block;
   for (size_t i = 0; i < set->count; i++) {
     const SafeTensor *tensor;
@@ -309,7 +309,7 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
 
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping) {
   *mapping = calloc(1, sizeof **mapping);
-  if (!*mapping) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
+  if (!*mapping) return status_no_memory(directory, "opening it");
   Status status = map_all(*mapping, model, directory);
   if (status == STATUS_OK) return status;
   ParamSet *set = model_params(model);

@@ -26,7 +26,7 @@ static Status add(ShardIndex *index, const char *name, const char *path) {
     if (strcmp(index->names[i], name) == 0) return STATUS_OK;
   if (index->count >= SHARD_INDEX_MAX) return status_set(STATUS_BAD_FILE, "%s: names more than %d shards", path, (int)SHARD_INDEX_MAX);
   index->names[index->count] = strdup(name);
-  if (!index->names[index->count]) return status_set(STATUS_NO_MEMORY, "no memory to read %s", path);
+  if (!index->names[index->count]) return status_no_memory(path, "reading it");
   index->count++;
   return STATUS_OK;
 }
@@ -35,7 +35,7 @@ static Status add_all(ShardIndex *index, json_t *map, const char *path) {
   if (!json_is_object(map) || json_object_size(map) == 0)
     return status_set(STATUS_BAD_FILE, "%s: has no weight_map from tensors to files", path);
   index->names = calloc(SHARD_INDEX_MAX, sizeof *index->names);
-  if (!index->names) return status_set(STATUS_NO_MEMORY, "no memory to read %s", path);
+  if (!index->names) return status_no_memory(path, "reading it");
   const char *tensor;
   json_t *shard;
   json_object_foreach(map, tensor, shard) TRY(add(index, json_string_value(shard), path));

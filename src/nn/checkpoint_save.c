@@ -214,7 +214,7 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
   Status status = open_with_codebooks(&files, directory);
   if (status == STATUS_NOT_FOUND && files_is_dir(directory)) {
     char *beside = files_join(directory, CHECKPOINT_CODEBOOKS);
-    if (!beside) return status_set(STATUS_NO_MEMORY, "%s: no memory to open its codebooks", directory);
+    if (!beside) return status_no_memory(directory, "opening its codebooks");
     if (files_exists(beside)) status = open_with_codebooks(&files, beside);
     free(beside);
   }
@@ -450,7 +450,7 @@ static Status init_items(Items *items, size_t params, size_t codebooks, const ch
                    .scales = calloc(params + 1, sizeof *items->scales),
                    .folded = calloc(params + 1, sizeof *items->folded)};
   if (items->list && items->names && items->scales && items->folded) return STATUS_OK;
-  return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory);
+  return status_no_memory(directory, "saving a checkpoint");
 }
 
 static void release_items(Items *items) {
@@ -496,7 +496,7 @@ Status checkpoint_save_codebooks(const ModelConfig *config, const char *director
   Items items;
   char *path = files_join(directory, CHECKPOINT_CODEBOOKS);
   Status status = init_items(&items, 0, count, directory);
-  if (!path) status = status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
+  if (!path) status = status_no_memory(directory, "saving codebooks");
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
   if (status == STATUS_OK) status = files_make_dirs(directory);
   if (status == STATUS_OK) status = safetensors_save(path, items.list, items.count, (const char *const[]){"format", "pt", NULL});

@@ -430,9 +430,8 @@ static Status make(SafeFile *file, const GgufFile *gguf) {
   file->path = strdup(gguf->path);
   file->list = calloc(gguf->tensor_count + 1, sizeof *file->list);
   file->text = malloc(gguf->tensor_count * NAME + 1);
-  Status status = sources && file->path && file->list && file->text
-                      ? gather(file, gguf, &config, sources)
-                      : status_set(STATUS_NO_MEMORY, "%s: no memory for its tensors", gguf->path);
+  Status status = sources && file->path && file->list && file->text ? gather(file, gguf, &config, sources)
+                                                                    : status_no_memory(gguf->path, "its tensors");
   if (status == STATUS_OK) status = fill_block(file, sources);
   free(sources);
   config_release(&config);

@@ -110,7 +110,7 @@ Status kv_pages_new(KvPages **out, const KvPagesSetup *setup) {
   const KvCacheSetup *cache = &setup->cache;
   KvPages *p = calloc(1, sizeof *p);
   *out = NULL;
-  if (!p) return status_set(STATUS_NO_MEMORY, "no memory for keys and values");
+  if (!p) return status_no_memory(NULL, "keys and values");
   p->setup = *setup;
   p->row_bytes = (size_t)cache->width * (cache->kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t));
   p->page_bytes = 2 * (size_t)(cache->blocks * setup->page) * p->row_bytes;

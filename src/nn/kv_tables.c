@@ -158,7 +158,7 @@ Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup)
   *out = NULL;
   TRY(check(model, setup));
   KvTables *tables = calloc(1, sizeof *tables);
-  if (tables == NULL) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  if (tables == NULL) return status_no_memory(NULL, "tables of keys and values");
   const ModelConfig *config = &model->config;
   tables->groups = setup->groups, tables->entries = setup->entries;
   tables->width = config_kv_width(config);
@@ -176,7 +176,7 @@ Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup)
   Builder builder = {.tables = tables, .model = model, .setup = setup};
   builder.arena = arena_new((size_t)(rows * (config->width + 2 * tables->width)) * sizeof(real) + ((size_t)64 << 20));
   builder.tape = builder.arena ? tape_new(builder.arena) : NULL;
-  Status status = builder.tape ? fill(&builder) : status_set(STATUS_NO_MEMORY, "no memory to make tables of keys and values");
+  Status status = builder.tape ? fill(&builder) : status_no_memory(NULL, "making tables of keys and values");
   tape_free(builder.tape);
   arena_free(builder.arena);
   if (status == STATUS_OK) return STATUS_OK;

@@ -70,7 +70,7 @@ static void round_body(void *context, int64_t begin, int64_t end, int thread) {
 static Status make_matrix(Param *param, LowbitMatrix *matrix, uint8_t *place) {
   Rounding job = {.param = param, .matrix = matrix, .numbers = place};
   job.rows = malloc((size_t)threads_count() * STRIP * (size_t)matrix->inputs * sizeof *job.rows);
-  if (job.rows == NULL) return status_set(STATUS_NO_MEMORY, "no memory to round %s", param->name);
+  if (job.rows == NULL) return status_no_memory(param->name, "rounding it");
   if (matrix->kind == LOWBIT_INT8)
     job.scale = (float *)(void *)(place + lines(lowbit_row_bytes(matrix->kind, matrix->inputs) * (size_t)matrix->outputs));
   matrix->numbers = place;
@@ -96,7 +96,7 @@ static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
   weights->list = calloc(model->params.count + 1, sizeof *weights->list);
   for (size_t i = 0; i < model->params.count; i++)
     if (is_made(model, i, kind)) weights->bytes += matrix_bytes(lowbit_weights_kind(model, i, kind), &model->params.list[i]);
-  if (weights->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a list of matrices");
+  if (weights->list == NULL) return status_no_memory(NULL, "a list of matrices");
   if (weights->bytes > 0) {
     void *block = mmap(NULL, weights->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return status_set(STATUS_NO_MEMORY, "no memory for %.1f MB of weights", (double)weights->bytes / 1e6);
@@ -120,7 +120,7 @@ static Status make_all(LowbitWeights *weights, Model *model, LowbitKind kind) {
 Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made) {
   LowbitWeights *weights = calloc(1, sizeof *weights);
   *made = NULL;
-  if (weights == NULL) return status_set(STATUS_NO_MEMORY, "no memory for rounded weights");
+  if (weights == NULL) return status_no_memory(NULL, "rounded weights");
   Status status = make_all(weights, model, kind);
   if (status != STATUS_OK) {
     lowbit_weights_free(weights);

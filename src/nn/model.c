@@ -264,7 +264,7 @@ static Status build(Model *model, const ModelConfig *config) {
   model->recomputed = (int)config->blocks;
   describers[config->kind](model);
   describe_rotations(model);
-  if (model->incomplete) return status_set(STATUS_NO_MEMORY, "no memory for the parameter table");
+  if (model->incomplete) return status_no_memory(NULL, "the parameter table");
   if (config->astra.rate_count > 0) { /* predictions are so far those of the rate with the most groups */
     model->config.astra.groups = config_rate_groups(config, config->astra.rate_count - 1);
     TRY(model_use_rate(model, config->astra.groups));
@@ -276,7 +276,7 @@ Status model_new(Model **out, const ModelConfig *config) {
   *out = NULL;
   TRY(config_check(config));
   Model *model = calloc(1, sizeof *model);
-  if (model == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a model");
+  if (model == NULL) return status_no_memory(NULL, "a model");
   Status status = build(model, config);
   if (status != STATUS_OK)
     model_free(model);

@@ -547,7 +547,7 @@ static Status parse(SafeFile *file, const uint8_t *data, size_t size, const char
 static Status parse_memory(SafeFile *file, const uint8_t *data, size_t size, const char *origin) {
   memset(file, 0, sizeof *file);
   file->path = strdup(origin);
-  Status status = file->path ? parse(file, data, size, origin) : status_set(STATUS_NO_MEMORY, "%s: no memory for its name", origin);
+  Status status = file->path ? parse(file, data, size, origin) : status_no_memory(origin, "its name");
   if (status != STATUS_OK) safetensors_close(file);
   return status;
 }

@@ -203,7 +203,7 @@ static Status write_all(FILE *stream, Plan *plan) {
   const size_t bytes = (size_t)CHUNK * sizeof(int64_t);
   uint8_t *memory = malloc(2 * bytes);
   SafeDigest *digest = safe_digest_new();
-  Status status = memory && digest ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to write it");
+  Status status = memory && digest ? STATUS_OK : status_no_memory(NULL, "writing it");
   if (status == STATUS_OK) status = write_header(stream, plan);
   const Output output = {stream, digest, memory, memory ? memory + bytes : NULL};
   for (size_t i = 0; i < plan->count && status == STATUS_OK && !ferror(stream); i++) {

@@ -787,7 +787,7 @@ Status engine_new(Engine **out, const EngineOptions *options) {
   *out = NULL;
   if (!options->split == !options->partition) return status_set(STATUS_BAD_VALUE, "an engine serves either texts or images");
   Engine *engine = calloc(1, sizeof *engine);
-  if (!engine) return status_set(STATUS_NO_MEMORY, "no memory for an engine");
+  if (!engine) return status_no_memory(NULL, "an engine");
   engine->options = *options;
   engine->last = &engine->queue;
   engine->groups = -1;

@@ -54,8 +54,7 @@ static Status shared_codebooks_init(SharedCodebooks *shared, Emulation *emulatio
   shared->batch.sums = NULL;
   shared->block = calloc((size_t)total, sizeof *shared->block);
   shared->dead = malloc((size_t)(codes_of(&site->book) * site_count(emulation)));
-  if (shared->block == NULL || shared->dead == NULL)
-    return status_set(STATUS_NO_MEMORY, "no memory for the sums of the codebooks over ranks");
+  if (shared->block == NULL || shared->dead == NULL) return status_no_memory(NULL, "the sums of the codebooks over ranks");
   return all_reduce_new(&shared->reduce, shared->block, total, &(AllReduceOptions){.tag = tag});
 }
 
@@ -444,7 +443,7 @@ static Status open_sums(DataParallel *parallel) {
   if (options->shard_optimizer) { /* slices begin where chunks of the optimizer do, so that each chunk is one rank's */
     parallel->cuts = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->cuts);
     parallel->own = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->own);
-    if (parallel->cuts == NULL || parallel->own == NULL) return status_set(STATUS_NO_MEMORY, "no memory to divide the optimizer's states");
+    if (parallel->cuts == NULL || parallel->own == NULL) return status_no_memory(NULL, "dividing the optimizer's states");
     for (int64_t i = 0; i < optimizer->chunks; i++) parallel->cuts[i] = optimizer->chunk[i].offset;
   }
   AllReduceOptions reduce = {.wire = (Wire)options->wire,
@@ -482,7 +481,7 @@ Status data_parallel_open(Session *session) {
                                    (long long)smallest, ranks_count(), session->task->source->name.samples));
   session->share = (Share){ranks_self(), ranks_count()};
   DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
-  if (parallel == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a job of ranks");
+  if (parallel == NULL) return status_no_memory(NULL, "a job of ranks");
   *parallel = (DataParallel){.session = session, .params = model_params(session->model)};
   parallel->watcher = (TapeWatcher){asked, ran, parallel};
   Status status = open_sums(parallel);

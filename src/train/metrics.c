@@ -39,7 +39,7 @@ typedef struct AppendFile {
  */
 static Status append_file_open(AppendFile *file, const char *path, bool fresh) {
   *file = (AppendFile){.fd = -1, .path = strdup(path)};
-  if (!file->path) return status_set(STATUS_NO_MEMORY, "out of memory for the name %s", path);
+  if (!file->path) return status_no_memory(path, "its name");
   file->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0), 0666);
   if (file->fd >= 0) file->size = lseek(file->fd, 0, SEEK_END);
   if (file->fd >= 0 && file->size >= 0) return STATUS_OK;
@@ -188,7 +188,7 @@ static Status write_event(EventFile *file) {
   if (!record->failed) put_little_endian(record, masked_crc(record->data, 8), 4);
   put(record, file->event.data, file->event.size);
   put_little_endian(record, masked_crc(file->event.data, file->event.size), 4);
-  if (record->failed || file->event.failed) return status_set(STATUS_NO_MEMORY, "%s: out of memory for a record", file->file.path);
+  if (record->failed || file->event.failed) return status_no_memory(file->file.path, "a record");
   return append_file_add(&file->file, record->data, record->size);
 }
 
@@ -203,7 +203,7 @@ static Status create(EventFile *file, const char *directory) {
   for (int i = 0; i < ATTEMPTS; i++) {
     snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.astra", seconds + i, host, (long)getpid());
     char *path = files_join(directory, name);
-    if (!path) return status_set(STATUS_NO_MEMORY, "out of memory for the name of an event file");
+    if (!path) return status_no_memory(NULL, "the name of an event file");
     Status status = append_file_open(&file->file, path, true);
     bool taken = status == STATUS_IO && errno == EEXIST;
     free(path);
@@ -243,7 +243,7 @@ static void event_file_close(EventFile *file) {
 static Status event_file_open(EventFile **opened, const char *directory, int64_t resume_step) {
   *opened = NULL;
   EventFile *file = calloc(1, sizeof *file);
-  if (!file) return status_set(STATUS_NO_MEMORY, "out of memory for an event file");
+  if (!file) return status_no_memory(NULL, "an event file");
   file->file.fd = -1;
   Status status = create(file, directory);
   if (status == STATUS_OK) status = write_head(file, resume_step);
@@ -426,7 +426,7 @@ static int panel_of(const char *name) {
 static Status curves_draw(const char *path, const char *title, const char *const *names, size_t count, const double *steps,
                           const double *const *series, size_t rows) {
   PlotSeries *lines = calloc(count + 1, sizeof *lines);
-  if (!lines) return status_set(STATUS_NO_MEMORY, "%s: out of memory", path);
+  if (!lines) return status_no_memory(path, "its curves");
   PlotPanel drawn[PANELS] = {{.title = "", .x_label = "step", .y_label = ""}};
   size_t line = 0, used = 0;
   for (int p = 0; p < PANELS; p++) {
@@ -593,7 +593,7 @@ static Status save_counts(const uint32_t *counts, int64_t classes, char *const *
 Status metrics_confusion_save(const uint32_t *counts, int64_t classes, char *const *names, const char *directory) {
   if (counts == NULL) return STATUS_OK;
   char *csv = files_join(directory, "confusion.csv"), *png = files_join(directory, "confusion.png");
-  Status status = csv != NULL && png != NULL ? save_counts(counts, classes, names, csv) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = csv != NULL && png != NULL ? save_counts(counts, classes, names, csv) : status_no_memory(directory, "a path");
   if (status == STATUS_OK) status = plot_matrix(png, counts, classes, names);
   free(csv);
   free(png);

@@ -47,7 +47,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 static Status plan_on_tape(Model *model, const TokenLayout *layout, double *bytes) {
   Arena *arena = arena_new(ARENA_BYTES), *block_arena = arena_new(ARENA_BYTES);
   Tape *tape = arena && block_arena ? tape_new(arena) : NULL;
-  Status status = status_set(STATUS_NO_MEMORY, "no memory to plan a node");
+  Status status = status_no_memory(NULL, "planning a node");
   if (tape != NULL) {
     arena_huge_pages(arena, false);
     arena_huge_pages(block_arena, false);
@@ -107,7 +107,7 @@ Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node)
   *node = (PlanNode){.tokens = tokens};
   int devices = config->astra.groups > 0 ? config->astra.devices : 1;
   int64_t *counts = calloc((size_t)devices, sizeof *counts);
-  if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to plan a node");
+  if (counts == NULL) return status_no_memory(NULL, "planning a node");
   layout_even_counts(tokens, devices, counts);
   Status status = layout_build(&layout, tokens, devices, counts, NULL, CLASS_NONE, devices - 1); /* the last node's, or the plain model's */
   free(counts);

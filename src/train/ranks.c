@@ -673,7 +673,7 @@ static bool open_all(AllReduce *reduce) {
 
 Status all_reduce_new(AllReduce **reduce, real *numbers, int64_t total, const AllReduceOptions *options) {
   AllReduce *fresh = *reduce = calloc(1, sizeof *fresh);
-  if (fresh == NULL) return status_set(STATUS_NO_MEMORY, "no memory for sums over ranks");
+  if (fresh == NULL) return status_no_memory(NULL, "sums over ranks");
   *fresh = (AllReduce){.numbers = numbers, .total = total, .options = *options, .ranks = ranks_count(), .self = ranks_self()};
   if (open_all(fresh)) return STATUS_OK;
   all_reduce_free(fresh);

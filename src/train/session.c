@@ -116,7 +116,7 @@ static Status start_weights_find(Session *session) {
         options->model, where, options->model);
   }
   session->origin = strdup(options->init != NULL ? options->init : options->model);
-  return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  return session->origin ? STATUS_OK : status_no_memory(NULL, "the name of the weights");
 }
 
 bool session_is_scratch(const char *from) { return from != NULL && (strcmp(from, "random") == 0 || strcmp(from, "mimetic") == 0); }
@@ -187,7 +187,7 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
   const bool gguf = gguf_is_file(path);
   char *folder = gguf ? strdup(path) : files_folder(path);
   char *own = folder ? files_join(folder, "config.json") : NULL, *images = folder ? files_join(folder, "preprocessor_config.json") : NULL;
-  Status status = own != NULL && images != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = own != NULL && images != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
   if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
     session->own_teacher = same_outputs(&theirs, config);
@@ -703,7 +703,7 @@ static Status open_work(Session *session) {
   session->order = malloc((size_t)session->tokens * sizeof *session->order);
   session->arena = arena_new(ARENA_BYTES);
   session->tape = session->arena ? tape_new(session->arena) : NULL;
-  if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
+  if (session->order == NULL || session->tape == NULL) return status_no_memory(NULL, "the training arena");
   if (session->use == SESSION_PLAN) arena_huge_pages(session->arena, false);
   if (options->precision == PRECISION_AUTO) options->precision = matmul_bf16_is_faster() ? PRECISION_BF16 : PRECISION_FP32;
   if (options->precision != PRECISION_FP32) { /* weights are in memory by now; who changes them later refreshes their shadows */

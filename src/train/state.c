@@ -194,8 +194,7 @@ Status selftest_writer_run(Session *session, const char *directory) {
   size_t max = FIXED + (size_t)(session->emulation.rates * (session->emulation.blocks * session->emulation.sites + OF_RATE));
   Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
   char *path = files_join(directory, CHECKPOINT_SELFTEST);
-  Status status =
-      test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
+  Status status = test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_no_memory(NULL, "the self-test");
   tape_record(session->tape, false);
   const bool bf16 = tape_uses_bf16(session->tape);
   tape_use_bf16(session->tape, false); /* the file holds what the weights give in full precision, whatever trained them */
@@ -366,7 +365,7 @@ static Status describe(const Session *session, Table *table) {
   const Emulation *emulation = &session->emulation;
   const int sites_of_rate = emulation->blocks * emulation->sites, sites = emulation->rates * sites_of_rate;
   *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
-  if (table->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
+  if (table->list == NULL) return status_no_memory(NULL, "the state's table");
   const Optimizer *optimizer = &session->optimizer;
   int64_t total = optimizer->params->total;
   state_add(table, total, optimizer->params->values, "params");
@@ -396,7 +395,7 @@ static Status describe(const Session *session, Table *table) {
 static Status paths(const char *directory, char **folder, char **file) {
   *folder = files_join(directory, "training");
   *file = *folder ? files_join(*folder, "state.safetensors") : NULL;
-  return *file ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  return *file ? STATUS_OK : status_no_memory(directory, "a path");
 }
 
 size_t state_bytes(const Session *session) {
@@ -414,7 +413,7 @@ Status state_save(const Session *session, const char *directory) {
   Status status = paths(directory, &folder, &path);
   if (status == STATUS_OK) status = describe(session, &table);
   SafeItem *items = status == STATUS_OK ? calloc(table.count, sizeof *items) : NULL;
-  if (status == STATUS_OK && items == NULL) status = status_set(STATUS_NO_MEMORY, "no memory for the state's table");
+  if (status == STATUS_OK && items == NULL) status = status_no_memory(NULL, "the state's table");
   for (size_t i = 0; items != NULL && i < table.count; i++) {
     const Entry *entry = &table.list[i];
     items[i] = (SafeItem){

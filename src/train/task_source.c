@@ -50,7 +50,7 @@ static Status check_parts(const TrainOptions *options) {
 static Status open_images(Session *session) {
   const TrainOptions *options = &session->options;
   Images *images = session->source = calloc(1, sizeof *images);
-  if (images == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (images == NULL) return status_no_memory(NULL, "images");
   const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : option_of_windows(options);
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
   const char *name = options->dataset, *directory = options->data_dir;
@@ -162,7 +162,7 @@ static Status draw_images(Session *session, bool json, char **shown) {
   Images *images = session->source;
   (void)json;
   *shown = files_join(session->options.out, "first_batch.png");
-  if (*shown == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (*shown == NULL) return status_no_memory(NULL, "a path");
   TRY(files_make_dirs(session->options.out));
   TRY(loader_seek(images->loader[TASK_TRAIN], 0, 0));
   TRY(loader_next(images->loader[TASK_TRAIN], &batch));
@@ -217,7 +217,7 @@ static Status try_beside(Session *session, const char *weights) {
   if (weights == NULL || !files_exists(weights)) return STATUS_OK; /* such as "random" */
   if (gguf_is_file(weights)) return try_directory(session, weights);
   char *folder = files_folder(weights);
-  Status status = folder != NULL ? try_directory(session, folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = folder != NULL ? try_directory(session, folder) : status_no_memory(NULL, "a path");
   free(folder);
   return status;
 }
@@ -339,7 +339,7 @@ typedef struct Language {
 static Status open_language(Session *session) {
   const TrainOptions *options = &session->options;
   session->source = calloc(1, sizeof(Language));
-  if (session->source == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (session->source == NULL) return status_no_memory(NULL, "a text");
   TRY(refuse_image_options(options));
   if (options->eval_dataset != NULL && !text_source_knows(options->eval_dataset))
     return status_set(STATUS_BAD_USAGE, "--eval-dataset %s: text:PATH and text-lines:PATH are accepted", options->eval_dataset);
@@ -384,7 +384,7 @@ static Status open_tokens(Session *session, TaskPart part) {
     language->about[part] = strdup(text);
     session->data.about[part] = language->about[part];
     session->data.bytes += (size_t)facts->tokens * (size_t)facts->width;
-    if (language->about[part] == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
+    if (language->about[part] == NULL) status = status_no_memory(NULL, "a data set's description");
   }
   text_source_close(source);
   return status;
@@ -421,7 +421,7 @@ static Status open_rolling(Session *session) {
   text_windows_roll(&language->windows, &language->rolling);
   session->data.about[TASK_TEST] = language->about[TASK_TEST] = strdup(text);
   session->data.bytes += language->rolling.ids.count * sizeof(int32_t);
-  return language->about[TASK_TEST] ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  return language->about[TASK_TEST] ? STATUS_OK : status_no_memory(NULL, "a data set's description");
 }
 
 static Status open_test(Session *session) {
@@ -447,7 +447,7 @@ static Status start_windows(Session *session) {
   size_t numbers = (size_t)(options->batch * session->tokens);
   language->ids = malloc(numbers * sizeof *language->ids);
   language->labels = malloc(numbers * sizeof *language->labels);
-  if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
+  if (language->ids == NULL || language->labels == NULL) return status_no_memory(NULL, "a batch of text");
   session->data.bytes = 4 * numbers * sizeof(int32_t); /* ids and labels, of both parts */
   rng_init(&language->rng, (uint64_t)options->seed, STREAM_DRAWN);
   if (options->drawn) {
@@ -589,7 +589,7 @@ typedef struct Texts {
 static Status open_labels(Session *session) {
   const TrainOptions *options = &session->options;
   Texts *texts = session->source = calloc(1, sizeof *texts);
-  if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (texts == NULL) return status_no_memory(NULL, "labelled texts");
   TRY(refuse_image_options(options));
   const char *wrong = option_of_windows(options), *name = options->dataset, *directory = options->data_dir;
   if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, name);
@@ -647,8 +647,7 @@ static Status start_labels(Session *session) {
   Texts *texts = session->source;
   size_t numbers = (size_t)(session->options.batch * session->tokens);
   for (int part = 0; part < TASK_PARTS; part++)
-    if ((texts->ids[part] = malloc(numbers * sizeof(int32_t))) == NULL)
-      return status_set(STATUS_NO_MEMORY, "no memory for a batch of texts");
+    if ((texts->ids[part] = malloc(numbers * sizeof(int32_t))) == NULL) return status_no_memory(NULL, "a batch of texts");
   session->data.bytes = 4 * numbers * sizeof(int32_t); /* given and padded, of both parts */
   return STATUS_OK;
 }

@@ -81,13 +81,13 @@ static Status read_notes(const char *path, char **text) {
   size_t size;
   if (files_exists(path)) return files_read(path, NOTES_MAX, text, &size);
   *text = calloc(1, 1);
-  return *text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  return *text ? STATUS_OK : status_no_memory(path, "its text");
 }
 
 /* Closes a stream of open_memstream and writes its text to the file. Frees the text. */
 static Status write_notes(const char *path, FILE *stream, char **text, const size_t *size) {
   const bool whole = fclose(stream) == 0;
-  Status status = whole ? files_write(path, *text, *size) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = whole ? files_write(path, *text, *size) : status_no_memory(path, "its text");
   free(*text);
   return status;
 }
@@ -147,7 +147,7 @@ static Status open_notes(Best *best, const Session *session) {
   char *path = notes_path(session), *folder = path ? files_folder(path) : NULL, *text = NULL, *kept = NULL;
   size_t size;
   FILE *stream = open_memstream(&kept, &size);
-  Status status = folder != NULL && stream != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = folder != NULL && stream != NULL ? STATUS_OK : status_no_memory(NULL, "notes of the run");
   *best = (Best){.step = -1, .kept = -1, .last = session->step == 0 || (path != NULL && files_exists(path)) ? -1 : BEST_UNKNOWN};
   if (status == STATUS_OK && session->step > 0) {
     status = read_notes(path, &text);
@@ -172,7 +172,7 @@ static Status write_note(const Session *session, double value, bool kept) {
   char *path = notes_path(session), *text = NULL, *all = NULL, conditions[CONDITIONS];
   size_t size;
   FILE *stream = open_memstream(&all, &size);
-  Status status = path != NULL && stream != NULL ? read_notes(path, &text) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = path != NULL && stream != NULL ? read_notes(path, &text) : status_no_memory(NULL, "notes of the run");
   if (status == STATUS_OK) {
     fputs(text, stream);
     name_conditions(session, conditions);
@@ -196,7 +196,7 @@ static Status copy_file(const char *from, const char *to) {
   char *buffer = malloc(max);
   size_t got = 0;
   Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read: %s", from, strerror(errno))
-                  : buffer == NULL ? status_set(STATUS_NO_MEMORY, "no memory")
+                  : buffer == NULL ? status_no_memory(from, "copying it")
                                    : files_create(&writer, to);
   if (status == STATUS_OK) {
     while ((got = fread(buffer, 1, max, source)) > 0 && fwrite(buffer, 1, got, writer.stream) == got) continue;
@@ -213,7 +213,7 @@ static Status copy_file(const char *from, const char *to) {
 
 static Status copy_named(const char *out, const char *folder, const char *name) {
   char *from = files_join(out, name), *to = files_join(folder, name);
-  Status status = from != NULL && to != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = from != NULL && to != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
   if (status == STATUS_OK && files_exists(from) && !files_is_dir(from)) status = copy_file(from, to);
   free(from);
   free(to);
@@ -247,7 +247,7 @@ static Status copy_files(const char *out, const char *folder) {
 static Status keep_best(const Session *session) {
   const char *out = session->options.out;
   char *best = files_join(out, "best"), *adapter = files_join(out, "adapter"), *to = files_join(out, "best/adapter");
-  Status status = best && adapter && to ? copy_files(out, best) : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = best && adapter && to ? copy_files(out, best) : status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_prune(best, out, NULL);
   if (status == STATUS_OK) status = session->options.lora_rank > 0 ? copy_files(adapter, to) : files_remove_dir(to);
   free(best);
@@ -503,12 +503,12 @@ static Status keep_chat_template(const Session *session, const char *out) {
   static const char *const names[] = {TOKENIZER_CONFIG_TEMPLATE, TOKENIZER_CONFIG};
   if (session->chat != NULL) return tokenizer_config_save(session->chat, out);
   char *folder = files_folder(session->tokenizer_place);
-  Status status = folder != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = folder != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
   for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
     char *from = files_join(folder, names[i]), *to = files_join(out, names[i]);
     struct stat there, here;
     if (from == NULL || to == NULL) {
-      status = status_set(STATUS_NO_MEMORY, "no memory");
+      status = status_no_memory(NULL, "a path");
     } else if (stat(from, &there) == 0 && (stat(to, &here) != 0 || there.st_dev != here.st_dev || there.st_ino != here.st_ino)) {
       status = copy_file(from, to);
     }
@@ -541,8 +541,8 @@ static Status export_all(Session *session, bool averaged, bool counted) {
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->options.lora_rank > 0) { /* beside the weights, in which they are folded: a few megabytes that PEFT and others take */
     char *folder = files_join(out, "adapter");
-    Status status = folder != NULL ? checkpoint_save_adapters(session->model, folder, values, session->origin)
-                                   : status_set(STATUS_NO_MEMORY, "no memory");
+    Status status =
+        folder != NULL ? checkpoint_save_adapters(session->model, folder, values, session->origin) : status_no_memory(NULL, "a path");
     free(folder);
     TRY(status);
   }

@@ -104,7 +104,7 @@ static Status add_ranks(Session *session, Status status, TaskScore *score) {
   ranks_count_all(&score->answers[0][0], 4);
   const int64_t cells = session->confusion != NULL ? session->classes * session->classes : 0;
   int64_t *wide = calloc((size_t)cells + 1, sizeof *wide);
-  TRY(ranks_agree(wide ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to add up answers over ranks")));
+  TRY(ranks_agree(wide ? STATUS_OK : status_no_memory(NULL, "adding up answers over ranks")));
   for (int64_t i = 0; i < cells; i++) wide[i] = session->confusion[i];
   ranks_count_all(wide, cells);
   for (int64_t i = 0; i < cells; i++) session->confusion[i] = (uint32_t)wide[i];

@@ -354,7 +354,7 @@ static Status text_label_name_parse(TextLabelName *parsed, const char *name) {
                       "csv:FILE:text=COLUMN are",
                       name);
   parsed->owned = strdup(name);
-  if (!parsed->owned) return status_set(STATUS_NO_MEMORY, "%s: no memory for its name", name);
+  if (!parsed->owned) return status_no_memory(name, "its name");
   parsed->path = parsed->owned + (parsed->set ? behind(name, parsed->set->name) - name : 4);
   if (!parsed->set) return parse_file(parsed, name);
   parsed->format = parsed->set->format;

@@ -174,7 +174,7 @@ Status text_loader_windows(TextLoader **loader, const TokenCache *cache, const T
   *loader = NULL;
   TRY(check_windows(cache, options));
   TextLoader *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a text loader");
+  if (!fresh) return status_no_memory(NULL, "a text loader");
   *fresh = (TextLoader){.cache = cache, .options = *options, .order_epoch = -1};
   fresh->options.one_length = false;
   Status status = size_epoch(fresh);

@@ -81,7 +81,7 @@ static Status unpacker_begin(TextReader *reader) {
   size_t got;
   Unpacker *unpacker = reader->unpacker = calloc(1, sizeof *unpacker);
   if (!unpacker || inflateInit2(&unpacker->stream, 16 + MAX_WBITS) != Z_OK) /* 16: gzip's header and trailer, nothing else */
-    return status_set(STATUS_NO_MEMORY, "%s: no memory to unpack it", reader->path);
+    return status_no_memory(reader->path, "unpacking it");
   unpacker->inside = true;
   TRY(unpacker_refill(reader, &got));
   if (got >= 2 && unpacker->input[0] == 0x1f && unpacker->input[1] == 0x8b) return STATUS_OK;
@@ -160,7 +160,7 @@ static Status text_reader_open(TextReader **reader, const char *path) {
   if (!fresh || !copy) {
     free(fresh);
     free(copy);
-    return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", path);
+    return status_no_memory(path, "opening it");
   }
   *fresh = (TextReader){.path = copy, .fd = -1, .line = 1};
   Status status = reader_begin(fresh);
@@ -205,7 +205,7 @@ static Status read_whole(TextReader *reader, size_t limit, char **text, size_t *
       return status_set(STATUS_BAD_FILE, "%s: more than %zu bytes; at most that many are accepted here", reader->path, limit);
     if (room - *size < READER_BLOCK) {
       char *grown = realloc(*text, (room = 2 * room + 2 * READER_BLOCK) + 1);
-      if (!grown) return status_set(STATUS_NO_MEMORY, "%s: no memory for its text", reader->path);
+      if (!grown) return status_no_memory(reader->path, "its text");
       *text = grown;
     }
     TRY(text_reader_read(reader, *text + *size, room - *size, &got));

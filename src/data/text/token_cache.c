@@ -53,7 +53,7 @@ static Status digest_blocks(EVP_MD_CTX *digest, TokenCacheFacts *facts, TextSour
 /* Goes once through the source: facts->content, documents, bytes, words and lines. */
 static Status token_cache_file_digest(TokenCacheFacts *facts, TextSource *source) {
   EVP_MD_CTX *digest = EVP_MD_CTX_new();
-  if (!digest) return status_set(STATUS_NO_MEMORY, "no memory for a digest");
+  if (!digest) return status_no_memory(NULL, "a digest");
   text_source_start(source, false);
   Status status = EVP_DigestInit_ex(digest, EVP_sha256(), NULL) == 1 ? digest_blocks(digest, facts, source) : digest_failed();
   if (status == STATUS_OK && EVP_DigestFinal_ex(digest, facts->content, NULL) != 1) status = digest_failed();

@@ -190,7 +190,7 @@ struct TokenizerStates {
 /* split: NULL, or it outlives the states. */
 static Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split) {
   *states = calloc(1, sizeof **states);
-  if (!*states) return status_set(STATUS_NO_MEMORY, "no memory for a tokenizer");
+  if (!*states) return status_no_memory(NULL, "a tokenizer");
   pthread_mutex_init(&(*states)->lock, NULL);
   (*states)->split = split;
   return STATUS_OK;
@@ -220,7 +220,7 @@ static Status state_new(TokenizerState **state, const BpeSplit *split) {
   if (fresh) fresh->cache = calloc(1, sizeof *fresh->cache);
   if (!fresh || !fresh->cache) {
     free(fresh);
-    return status_set(STATUS_NO_MEMORY, "no memory to encode text");
+    return status_no_memory(NULL, "encoding text");
   }
   Status status = split ? bpe_split_walk(&fresh->walk, split) : STATUS_OK;
   if (status == STATUS_OK)

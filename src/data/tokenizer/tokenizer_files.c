@@ -103,7 +103,7 @@ static json_t *vocab_object(const Tokenizer *tokenizer) {
 Status tokenizer_write_json(json_t *json, size_t flags, const char *path) {
   char *text = json ? json_dumps(json, flags) : NULL;
   json_decref(json);
-  if (!text) return status_set(STATUS_NO_MEMORY, "no memory to write %s", path);
+  if (!text) return status_no_memory(path, "writing it");
   Status status = files_write(path, text, strlen(text));
   free(text);
   return status;
@@ -130,7 +130,7 @@ static Status write_merges(const Tokenizer *tokenizer, const char *path) {
     char *text = spell_merge(tokenizer, i);
     if (!text) {
       files_abort(&writer);
-      return status_set(STATUS_NO_MEMORY, "no memory to write %s", path);
+      return status_no_memory(path, "writing it");
     }
     fprintf(writer.stream, "%s\n", text);
     free(text);
@@ -232,7 +232,7 @@ static Status gather_added(json_t *added, json_t *vocab, json_t *by_text, int64_
     if (json_object_get(by_text, text)) return status_set(STATUS_BAD_FILE, "the added token '%.60s' is given twice", text);
     if (known && !json_equal(known, id))
       return status_set(STATUS_BAD_FILE, "the added token '%.60s' has another id in the vocabulary", text);
-    if (json_object_set(by_text, text, token) != 0) return status_set(STATUS_NO_MEMORY, "no memory for added tokens");
+    if (json_object_set(by_text, text, token) != 0) return status_no_memory(NULL, "added tokens");
     *more += !known;
   }
   return STATUS_OK;
@@ -335,7 +335,7 @@ static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, c
   json_error_t error;
   json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error), *added = json_object();
   Status status = !root    ? status_set(STATUS_BAD_FILE, "line %d: %s", error.line, error.text)
-                  : !added ? status_set(STATUS_NO_MEMORY, "no memory for added tokens")
+                  : !added ? status_no_memory(NULL, "added tokens")
                            : build(tokenizer, root, added);
   status = tokenizer_finish(tokenizer, status, path);
   json_t *template = find_template(json_object_get(root, "post_processor"));
@@ -528,7 +528,7 @@ static Status open_pair(Tokenizer **tokenizer, const char *vocab_path, const cha
 /* name: the file in the folder that the layout's name stands for. */
 static Status open_in(Tokenizer **tokenizer, const Layout *layout, const char *folder, const char *name) {
   char *path = files_join(folder, name), *partner = layout->partner ? files_join(folder, layout->partner) : NULL;
-  Status status = status_set(STATUS_NO_MEMORY, "no memory for a path");
+  Status status = status_no_memory(NULL, "a path");
   if (path && (partner || !layout->partner))
     status = partner ? open_pair(tokenizer, path, partner) : open_one(tokenizer, layout->parse, path);
   free(path);
@@ -591,7 +591,7 @@ Status tokenizer_open(Tokenizer **tokenizer, const char *path) {
   if (gguf_is_file(path)) return gguf_read_path(path, read_gguf, tokenizer);
   const char *slash = strrchr(path, '/');
   char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-  if (!folder) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!folder) return status_no_memory(NULL, "a path");
   Status status = open_named(tokenizer, folder, slash ? slash + 1 : path, path);
   free(folder);
   return status;
@@ -723,7 +723,7 @@ Status tokenizer_save(const Tokenizer *tokenizer, const char *directory) {
     char name[NAME];
     name_of(output, tokenizer, name);
     char *path = files_join(directory, name);
-    status = path ? output->write(tokenizer, path) : status_set(STATUS_NO_MEMORY, "no memory for a path");
+    status = path ? output->write(tokenizer, path) : status_no_memory(NULL, "a path");
     free(path);
   }
   return status;

@@ -490,8 +490,7 @@ static Status build_gguf_scores(Source *source, Tokenizer **tokenizer) {
                       (unsigned long long)source->tokens->count);
   TokenizerScore *entries = malloc(((size_t)scores->count + 1) * sizeof *entries);
   char *text = malloc(text_bytes(source->tokens) + 1);
-  Status status =
-      entries && text ? put_entries(source, scores, entries, text) : status_set(STATUS_NO_MEMORY, "no memory for its tokenizer");
+  Status status = entries && text ? put_entries(source, scores, entries, text) : status_no_memory(NULL, "its tokenizer");
   if (status == STATUS_OK) status = make_scores(tokenizer, entries, (int64_t)scores->count);
   source->begins = true;
   free(entries);

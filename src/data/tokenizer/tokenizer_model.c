@@ -278,14 +278,14 @@ struct BpeWalk {
 
 static Status pcre_error(const char *what, int code) {
   PCRE2_UCHAR text[128];
-  if (code == PCRE2_ERROR_NOMEMORY) return status_set(STATUS_NO_MEMORY, "no memory to split text");
+  if (code == PCRE2_ERROR_NOMEMORY) return status_no_memory(NULL, "splitting text");
   pcre2_get_error_message(code, text, sizeof text);
   return status_set(STATUS_UNSUPPORTED, "%s: PCRE2 says: %s", what, (const char *)text);
 }
 
 Status bpe_split_new(BpeSplit **split, BpePattern pattern) {
   *split = calloc(1, sizeof **split);
-  if (!*split) return status_set(STATUS_NO_MEMORY, "no memory to split text");
+  if (!*split) return status_no_memory(NULL, "splitting text");
   int error;
   PCRE2_SIZE offset;
   (*split)->code =
@@ -304,7 +304,7 @@ void bpe_split_free(BpeSplit *split) {
 Status bpe_split_walk(BpeWalk **walk, const BpeSplit *split) {
   *walk = calloc(1, sizeof **walk);
   if (*walk) (*walk)->match = pcre2_match_data_create(1, NULL);
-  if (!*walk || !(*walk)->match) return status_set(STATUS_NO_MEMORY, "no memory to split text");
+  if (!*walk || !(*walk)->match) return status_no_memory(NULL, "splitting text");
   (*walk)->split = split;
   return STATUS_OK;
 }

@@ -360,7 +360,7 @@ static Status name_pair(Tokenizer *tokenizer, const BpeBest *best, int32_t *next
   size_t left, right;
   const char *first = bpe_pieces_text(pieces, best->left, &left), *second = bpe_pieces_text(pieces, best->right, &right);
   char *bytes = malloc(left + right);
-  if (!bytes) return status_set(STATUS_NO_MEMORY, "no memory for a piece");
+  if (!bytes) return status_no_memory(NULL, "a piece");
   memcpy(bytes, first, left);
   memcpy(bytes + left, second, right);
   *id = bpe_pieces_find(pieces, bytes, left + right);

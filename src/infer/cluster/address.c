@@ -355,7 +355,7 @@ static void *search_run(void *context) {
 Status address_search(AddressSearch **search, const Address *address) {
   pthread_t thread;
   AddressSearch *made = *search = calloc(1, sizeof *made);
-  if (!made) return status_set(STATUS_NO_MEMORY, "no memory to look up %s", address->name);
+  if (!made) return status_no_memory(address->name, "looking it up");
   made->address = *address;
   pthread_mutex_init(&made->lock, NULL);
   const int failed = threads_spawn(&thread, search_run, made);

@@ -48,7 +48,7 @@ Status checkpoint_fetch_find(const char *directory, char **checkpoint) {
   char **names, *config = files_join(directory, "config.json");
   size_t count;
   *checkpoint = NULL;
-  if (!config) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!config) return status_no_memory(NULL, "a path");
   bool whole = files_exists(config);
   free(config);
   if (!files_exists(directory)) return STATUS_OK;
@@ -65,7 +65,7 @@ Status checkpoint_fetch_find(const char *directory, char **checkpoint) {
 static Status refuse_mount_point(const char *place, const char *directory) {
   struct stat own, above;
   char *parent = files_join(place, "..");
-  if (!parent) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!parent) return status_no_memory(NULL, "a path");
   const bool known = stat(place, &own) == 0 && stat(parent, &above) == 0;
   free(parent);
   if (!known || own.st_dev == above.st_dev) return STATUS_OK;
@@ -85,7 +85,7 @@ Status checkpoint_fetch_resolve(const char *directory, char **place) {
     return status;
   }
   *place = strdup(directory);
-  if (!*place) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!*place) return status_no_memory(NULL, "a path");
   for (size_t end = strlen(*place); end > 1 && (*place)[end - 1] == '/'; end--) (*place)[end - 1] = 0;
   if (lstat(*place, &link) != 0) return STATUS_OK;
   free(*place);
@@ -125,12 +125,12 @@ static Status read_record(const Fetch *f, char **lines) {
   char *path = files_join(f->partial, record);
   size_t size;
   *lines = NULL;
-  if (!path) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!path) return status_no_memory(NULL, "a path");
   Status status = STATUS_OK;
   if (files_exists(path))
     status = files_read(path, MAX_RECORD, lines, &size);
   else if (!(*lines = strdup("")))
-    status = status_set(STATUS_NO_MEMORY, "no memory for a list of files");
+    status = status_no_memory(NULL, "a list of files");
   free(path);
   return status;
 }
@@ -413,7 +413,7 @@ int checkpoint_fetch_run(const FetchPlace *place) {
   f->folder = f->fd = -1;
   f->digest = EVP_MD_CTX_new();
   connection_receive(f->control, -1, &sink);
-  Status status = f->digest ? fetch(f) : status_set(STATUS_NO_MEMORY, "no memory for a digest");
+  Status status = f->digest ? fetch(f) : status_no_memory(NULL, "a digest");
   WireHeader last = {.kind = WIRE_FETCHED};
   if (status != STATUS_OK) {
     log_warning("fetching from the leader at %s: %s", place->leader, status_message());

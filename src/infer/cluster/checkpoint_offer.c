@@ -127,7 +127,7 @@ static Status add_if_wanted(void *context, const char *name) {
   char shown[OFFER_NAME] = "";
   if (!listing->is_wanted(name) || strlen(name) >= sizeof shown || !is_name(memcpy(shown, name, strlen(name)))) return STATUS_OK;
   char *path = files_join(listing->folder, name);
-  if (!path) return status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (!path) return status_no_memory(NULL, "a path");
   Status status = add_file(listing->catalogue, path, name, listing->pulse, listing->context);
   free(path);
   return status;
@@ -153,7 +153,7 @@ static Status list_files(OfferCatalogue *catalogue, Pulse *pulse, void *context)
   Listing listing = {.catalogue = catalogue, .is_wanted = folder ? is_of_folder : is_beside_gguf, .pulse = pulse, .context = context};
   char *where = files_folder(catalogue->checkpoint);
   listing.folder = where;
-  Status status = where ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
+  Status status = where ? STATUS_OK : status_no_memory(NULL, "a path");
   if (status == STATUS_OK && !folder) status = add_file(catalogue, catalogue->checkpoint, "model.gguf", pulse, context);
   if (status == STATUS_OK) status = files_each(where, add_if_wanted, &listing);
   free(where);
@@ -316,12 +316,12 @@ Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoi
     if (made) pthread_mutex_init(&made->lock, NULL);
     if (!made || !made->checkpoint) {
       offer_catalogue_free(made);
-      return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
+      return status_no_memory(NULL, "offering a checkpoint");
     }
     *catalogue = made;
   }
   Offer *offer = *out = calloc(1, sizeof *offer);
-  if (!offer) return status_set(STATUS_NO_MEMORY, "no memory to offer a checkpoint");
+  if (!offer) return status_no_memory(NULL, "offering a checkpoint");
   offer->catalogue = *catalogue;
   snprintf(offer->name, sizeof offer->name, "%s", name);
   offer->connection = *connection; /* nothing refers to its address between two messages */

@@ -145,7 +145,7 @@ static void tls_free(Tls *tls) {
 
 static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
   Tls *tls = *out = calloc(1, sizeof *tls);
-  if (!tls) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
+  if (!tls) return status_no_memory(NULL, "a secured connection");
   *tls = (Tls){.fd = fd, .key = key ? *key : key_file_open(), .answers = answers, .handshake = answers ? POLLIN : POLLOUT};
   pthread_once(&shared_once, make_shared);
   SSL_CTX *context = shared.context[answers];
@@ -154,7 +154,7 @@ static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
   if (!bio) {
     tls_free(tls);
     *out = NULL;
-    return set ? status_set(STATUS_NO_MEMORY, "no memory for a secured connection")
+    return set ? status_no_memory(NULL, "a secured connection")
                : status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
   }
   BIO_set_data(bio, tls);
@@ -274,7 +274,7 @@ Status connection_plain(Connection **c, int fd) {
   *c = malloc(sizeof **c);
   if (!*c) {
     close(fd);
-    return status_set(STATUS_NO_MEMORY, "no memory for a connection");
+    return status_no_memory(NULL, "a connection");
   }
   Status status = connection_open(*c, fd);
   if (status == STATUS_OK) return STATUS_OK;

@@ -68,7 +68,7 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   if (header->kind == WIRE_PROBE && !s->node) {
     TRY(hello_check_probe(header, config_tokens(config)));
     if (!s->probe_message) s->probe_message = calloc(1, WIRE_HEADER + PROBE_MAX);
-    if (!s->probe_message) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
+    if (!s->probe_message) return status_no_memory(NULL, "a measurement");
     *payload = s->probed ? NULL : s->probe_message + WIRE_HEADER;
     return STATUS_OK;
   }
@@ -365,7 +365,7 @@ static Status run(Session *s) {
   s->control = s->place->control;
   connection_receive(s->control, -1, &sink);
   s->control->idle_timeout = s->place->idle_timeout;
-  if (!(s->setup_bytes = malloc(max))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  if (!(s->setup_bytes = malloc(max))) return status_no_memory(NULL, "a set-up");
   Welcome welcome = {.fingerprints = *s->place->fingerprints};
   snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
   hello_welcome(byte_cursor_to(s->welcome + WIRE_HEADER), &welcome);

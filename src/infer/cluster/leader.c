@@ -143,7 +143,7 @@ static void stop_heartbeat(Leader *leader) {
 
 static Status start_heartbeat(Leader *leader) {
   Heartbeat *h = leader->heartbeat = calloc(1, sizeof *h);
-  if (!h) return status_set(STATUS_NO_MEMORY, "no memory for signs of life");
+  if (!h) return status_no_memory(NULL, "signs of life");
   pthread_mutex_init(&h->held, NULL);
   threads_condition_init(&h->stops);
   h->runs = threads_spawn(&h->thread, beat, leader) == 0;
@@ -202,7 +202,7 @@ static Status make(Leader **out, Leader wanted) {
   }
   TRY(check_setup(setup));
   Leader *leader = calloc(1, sizeof *leader);
-  if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
+  if (!leader) return status_no_memory(NULL, "a leader");
   *leader = wanted;
   leader->weights = *wanted.setup.weights;
   leader->setup.weights = &leader->weights;

@@ -174,7 +174,7 @@ static Status describe(const Leader *leader, double seconds, ClusterSetup *setup
 
 static Status send_setups(Leader *leader) {
   ClusterSetup *setup = malloc(sizeof *setup);
-  if (!setup) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  if (!setup) return status_no_memory(NULL, "a set-up");
   const double now = clock_now();
   if (leader->epoch.links_began == 0) leader->epoch.links_began = now;
   Status status = describe(leader, now - leader->epoch.links_began, setup);
@@ -183,7 +183,7 @@ static Status send_setups(Leader *leader) {
   for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
     uint8_t *message = leader->epoch.setups[d] = malloc(WIRE_HEADER + bytes);
     setup->self = d;
-    if (!message) status = status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+    if (!message) status = status_no_memory(NULL, "a set-up");
     if (status == STATUS_OK) wire_pack(&header, message);
     if (status == STATUS_OK) status = setup_message_pack(setup, message + WIRE_HEADER);
     if (status == STATUS_OK) status = connection_send(leader->epoch.connections[d], message, WIRE_HEADER + bytes);

@@ -167,7 +167,7 @@ Status leader_probe_run(Membership *membership, int64_t tokens, LeaderMeasure *m
              .due = calloc(devices, sizeof *p.due)};
   bool memory = p.message && p.payload && p.asked && p.profiles && p.due;
   receive(&p, true);
-  Status status = memory ? measure_all(&p, tokens, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
+  Status status = memory ? measure_all(&p, tokens, measured) : status_no_memory(NULL, "measuring devices");
   receive(&p, false);
   /* Unfinished messages use memory that is freed now. */
   for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->devices[m].connection);

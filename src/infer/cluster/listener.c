@@ -770,7 +770,7 @@ static void release(Listener *l) {
 
 Status listener_run(const ListenerOptions *options) {
   Listener *l = calloc(1, sizeof *l);
-  if (!l) return status_set(STATUS_NO_MEMORY, "no memory for a listener");
+  if (!l) return status_no_memory(NULL, "a listener");
   l->options = options;
   l->loop.fd = -1;
   signal(SIGCHLD, SIG_DFL); /* or sessions could not be waited for, if the parent ignored it */

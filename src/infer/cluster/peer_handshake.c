@@ -143,7 +143,7 @@ static Status dial(Handshakes *h, int node) {
   if (!device->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
   address_on_link(&address, connection_fd(all->control));
   caller->node = node;
-  if (!(caller->connection = malloc(sizeof *caller->connection))) return status_set(STATUS_NO_MEMORY, "no memory for a connection");
+  if (!(caller->connection = malloc(sizeof *caller->connection))) return status_no_memory(NULL, "a connection");
   Status status = connection_dial(caller->connection, &address, HELLO_PEER, all->session, all->key);
   return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }

@@ -225,7 +225,7 @@ static Status open_codebook(Probe *probe) {
   codebook_refresh(&probe->book);
   probe->scratch = malloc(codebook_assign_scratch(&probe->book, rows));
   probe->codes = malloc((size_t)(rows * groups) * sizeof *probe->codes);
-  return probe->scratch && probe->codes ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
+  return probe->scratch && probe->codes ? STATUS_OK : status_no_memory(NULL, "measuring this device");
 }
 
 Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile) {
@@ -235,7 +235,7 @@ Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions 
   probe.arena = arena_new(WEIGHT_BYTES + ((size_t)64 << 20) +
                           sizeof(real) * (size_t)(2 * copies_of(config) * config->width * config->mlp + 16 * rows * width));
   probe.tape = probe.arena ? tape_new(probe.arena) : NULL;
-  Status status = probe.tape ? open_codebook(&probe) : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
+  Status status = probe.tape ? open_codebook(&probe) : status_no_memory(NULL, "measuring this device");
   if (status == STATUS_OK) tape_record(probe.tape, false);
   if (status == STATUS_OK) status = measure_all(&probe, profile);
   codebook_release(&probe.book);

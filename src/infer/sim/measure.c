@@ -97,7 +97,7 @@ static Status draw_all(ExchangeRecorder *recorder) {
   }
   free(codes);
   free(row);
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
+  return memory ? STATUS_OK : status_no_memory(NULL, "packets to measure with");
 }
 
 /* ---- the exchange */
@@ -170,7 +170,7 @@ static Status exchange_recorder_init(ExchangeRecorder *recorder, const CodeExcha
   recorder->exchange.parts = parts_of(recorder);
   recorder->exchange.know = setup->first ? know : NULL;
   recorder->came = calloc((size_t)(setup->nodes * parts_of(recorder)), sizeof *recorder->came);
-  if (!recorder->came) return status_set(STATUS_NO_MEMORY, "no memory for packets to measure with");
+  if (!recorder->came) return status_no_memory(NULL, "packets to measure with");
   Status status = code_exchange_init(&recorder->network, setup);
   if (status == STATUS_OK) status = draw_all(recorder);
   if (status != STATUS_OK) exchange_recorder_release(recorder);
@@ -251,7 +251,7 @@ static Status open_exchange(Measurement *m) {
     m->reduce.came = calloc(count, sizeof *m->reduce.came);
     m->reduce.own = calloc(count, sizeof *m->reduce.own);
     if (m->reduce.came && m->reduce.own) return STATUS_OK;
-    return status_set(STATUS_NO_MEMORY, "no memory for rows to measure with");
+    return status_no_memory(NULL, "rows to measure with");
   }
   TRY(layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self));
   size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */

@@ -142,7 +142,7 @@ static PacketCost line_through(double little, double much) {
 Status packet_work_measure(PacketWork *work) {
   double out[3], in[3];
   Path *path = calloc(1, sizeof *path);
-  if (!path) return status_set(STATUS_NO_MEMORY, "no memory to measure packets with");
+  if (!path) return status_no_memory(NULL, "measuring packets");
   Status status = measure_path(path, false, SHORT, &out[0], &in[0]);
   if (status == STATUS_OK) status = measure_path(path, false, LONG, &out[1], &in[1]);
   if (status == STATUS_OK) status = measure_path(path, true, RECORD, &out[2], &in[2]);

@@ -277,7 +277,7 @@ static Status open_device(Simulation *sim, int self, size_t packets, uint64_t se
                            .width = 1,
                            .message_rows = bytes_of,
                            .message_context = d};
-  if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_set(STATUS_NO_MEMORY, "no memory to simulate a device");
+  if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_no_memory(NULL, "simulating a device");
   setup->self = self;
   TRY(transport_new(&d->transport, setup, beginning - sim->options->start));
   transport_begin_request(d->transport, 1, 1, &d->rules, senders, everybody);

@@ -518,7 +518,7 @@ static Status fill_udp(Udp *udp, const Agreement *m) {
   udp->room = UDP_MAX_MTU;
   udp->in = malloc(udp->room);
   udp->out = malloc(udp->room);
-  if (!udp->in || !udp->out) return status_set(STATUS_NO_MEMORY, "no memory for datagrams");
+  if (!udp->in || !udp->out) return status_no_memory(NULL, "datagrams");
   /* Less will do, but what does not fit while this process has no processor is lost. */
   if (setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
     setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);

@@ -40,7 +40,7 @@ enum { DRAWN_SECONDS = 600, FILE_MAX = 1 << 20 };
 
 static Status reserve(LinkTrace *trace) {
   *trace = (LinkTrace){.points = calloc(MAX_TRACE_POINTS, sizeof *trace->points)};
-  return trace->points ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a trace");
+  return trace->points ? STATUS_OK : status_no_memory(NULL, "a trace");
 }
 
 Status link_trace_rest(LinkTrace *rest, const LinkTrace *trace, double seconds) {

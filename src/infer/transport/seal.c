@@ -13,7 +13,7 @@ struct Seal {
 
 Status seal_new(Seal **out, const uint8_t key[SEAL_KEY + SEAL_IV], bool closes) {
   Seal *seal = *out = calloc(1, sizeof *seal);
-  if (!seal) return status_set(STATUS_NO_MEMORY, "no memory for a seal");
+  if (!seal) return status_no_memory(NULL, "a seal");
   memcpy(seal->iv, key + SEAL_KEY, SEAL_IV);
   EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
   seal->context = EVP_CIPHER_CTX_new();

@@ -90,7 +90,7 @@ static bool allocate(Transport *t) {
 
 Status transport_new(Transport **transport, const TransportSetup *setup, double now) {
   Transport *t = *transport = calloc(1, sizeof *t);
-  if (!t) return status_set(STATUS_NO_MEMORY, "no memory for packets");
+  if (!t) return status_no_memory(NULL, "packets");
   *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .state.fault = -1, .free_flight = -1, .next_due = INFINITY};
   if (setup->links) t->links = *setup->links;
   choose_sizes(t);

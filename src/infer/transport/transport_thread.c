@@ -299,7 +299,7 @@ static Status start_thread(TransportThread *c) {
 Status transport_thread_start(TransportThread **transport, const TransportThreadSetup *setup) {
   TransportThread *c = calloc(1, sizeof *c);
   *transport = NULL;
-  if (!c) return status_set(STATUS_NO_MEMORY, "no memory for a thread");
+  if (!c) return status_no_memory(NULL, "a thread");
   c->setup = *setup;
   pthread_mutex_init(&c->lock, NULL);
   threads_condition_init(&c->changed);

@@ -142,8 +142,8 @@ static void what_does_not_follow_is_refused(void **state) {
 }
 
 static void without_memory_there_is_none(void **state) {
-  static const char *const lacking[] = {"no memory to draft", "no memory to draft", "no memory to draft", "no memory to draft",
-                                        "no memory for pages"};
+  static const char *const lacking[] = {"no memory for drafting", "no memory for drafting", "no memory for drafting",
+                                        "no memory for drafting", "no memory for pages"};
   Fixture f;
   (void)state;
   open_fixture(&f, "tiny-gpt2");

@@ -43,7 +43,7 @@ endif
 endif
 
 PROGRAMS := $(patsubst src/cli/%.c,$(BUILD)/bin/%,$(wildcard src/cli/astra-*.c))
-CLI_SHARED := $(patsubst src/%.c,$(BUILD)/float/%.o,$(filter-out $(wildcard src/cli/astra-*.c),$(wildcard src/cli/*.c)))
+CLI_SHARED := $(patsubst src/%.c,$(BUILD)/float/%.o,$(filter-out $(wildcard src/cli/astra-*.c),$(wildcard src/cli/*.c))) $(BUILD)/sources-cli
 
 ## all: build the programs into build/bin
 .PHONY: all
@@ -74,22 +74,24 @@ $(DEPS): tools/deps.sh
 	@touch $@
 
 # Make compares times alone. What it cannot see change stands in files that are written only where their content is another: how everything is
-# compiled, but for the packages that were found and the flags of single files; which sources there are, as a library would keep what was
+# compiled, but for the packages that were found and the flags of single files; which sources each folder has, as a library would keep what was
 # removed; and the commit that results of experiments name, none outside of a git checkout, and also where another user runs make than owns
 # the checkout (su -c 'make install').
+FOLDERS := base autograd vq nn data train infer serve
 SOURCES := $(sort $(shell find src/ -name '*.c'))
 PAGE_FILES := $(sort $(wildcard src/serve/page/*))
 COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
 now_flags = $(CC) $(ALL_CFLAGS) $(LDFLAGS)
-now_sources = $(SOURCES) $(PAGE_FILES)
+now_page = $(PAGE_FILES)
 now_commit = $(COMMIT)
+$(foreach folder,$(FOLDERS) cli,$(eval now_sources-$(folder) = $(filter src/$(folder)/%,$(SOURCES))))
 differ = $(subst $(1),,$(2))$(subst $(2),,$(1))
 define noted
 $(BUILD)/$(1): $(if $(call differ,$(now_$(1)),$(file <$(BUILD)/$(1))),.FORCE)
 	@mkdir -p $$(@D)
 	@echo '$$(subst ','\'',$$(now_$(1)))' >$$@
 endef
-$(foreach name,flags sources commit,$(eval $(call noted,$(name))))
+$(foreach name,flags page commit $(addprefix sources-,$(FOLDERS) cli),$(eval $(call noted,$(name))))
 .PHONY: .FORCE
 .FORCE:
 
@@ -156,7 +158,6 @@ $(AVAHI_OBJECTS): FILE_FLAGS = $(if $(AVAHI),-DASTRA_AVAHI)
 $(AVAHI_OBJECTS): $(DEPS)
 LIBS += $(if $(AVAHI),-lavahi-client -lavahi-common)
 
-FOLDERS := base autograd vq nn data train infer serve
 # Who may use whom, as link order: upper ones first.
 uses_base := base
 uses_autograd := autograd base
@@ -172,7 +173,7 @@ objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(filter src/$(1)/%,$(SOURCES)))
 libraries = $(foreach folder,$(1),$(BUILD)/$(2)/lib$(folder).a)
 
 define folder_library
-$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2)) $(BUILD)/sources
+$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2)) $(BUILD)/sources-$(1)
 	@mkdir -p $$(@D)
 	@rm -f $$@
 	$$(Q)ar rcs $$@ $$(filter %.o,$$^)
@@ -180,7 +181,7 @@ endef
 $(foreach real,float double,$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),$(real)))))
 
 # The files of the service's page become arrays in its library.
-$(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES) $(BUILD)/sources
+$(BUILD)/page_data.c: tools/embed-page.sh $(PAGE_FILES) $(BUILD)/page
 	@mkdir -p $(@D)
 	$(call say,EMBED src/serve/page)
 	$(Q)tools/embed-page.sh $(PAGE_FILES) >$@

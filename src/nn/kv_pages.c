@@ -64,7 +64,6 @@ struct KvPages {
   Sequence *sequence;
   int64_t used, promised;         /* pages with users; pages that sequences may still take */
   int64_t used_codes, code_bytes; /* of heads with users; of all */
-  uint64_t tokens_shared, tokens_computed, evicted;
 };
 
 /* ---- memory */
@@ -226,7 +225,6 @@ static void evict(KvPages *p, int node) {
     int *at = &p->bucket[p->page[node].hash & (p->buckets - 1)];
     while (*at != node) at = &p->page[*at].next;
     *at = p->page[node].next;
-    p->evicted++;
   }
   make_free(p, node);
 }
@@ -314,13 +312,6 @@ static int64_t find_prefix(const KvPages *p, const int32_t *ids, int64_t count, 
   return best;
 }
 
-int64_t kv_pages_find(const KvPages *p, const int32_t *ids, int64_t count, KvSpans *spans) {
-  int head;
-  const int64_t shared = find_prefix(p, ids, count, NULL, &head);
-  *spans = head == NOBODY ? (KvSpans){.count = 0} : head_of(p, head)->spans;
-  return shared;
-}
-
 /* ---- joining and leaving */
 
 static Status check_text(const KvPages *p, int64_t count, const KvSpans *spans, int64_t room) {
@@ -406,7 +397,6 @@ Status kv_pages_join(KvPages *p, const int32_t *ids, int64_t count, const KvSpan
   }
   promise(p, s);
   if (makes_head) s->head = s->before = new_head(p, spans, ids);
-  p->tokens_shared += (uint64_t)*shared;
   *sequence = number;
   return STATUS_OK;
 }
@@ -431,7 +421,8 @@ uint8_t *kv_pages_codes(KvPages *p, int sequence, int block, int site, int64_t p
   return codes_of(p, p->sequence[sequence].head, block, site) + (size_t)position * p->setup.cache.token_bytes;
 }
 
-void kv_pages_lost(KvPages *p, int sequence, int block, const uint8_t *lost, int64_t count) {
+/* Of the sequence's first tokens those that were lost: lost [count], 1: lost. With codes count is `remote`, and the head was not found. */
+static void mark_lost(KvPages *p, int sequence, int block, const uint8_t *lost, int64_t count) {
   Sequence *s = &p->sequence[sequence];
   memcpy(lost_of(p, marks_of(p, s), block), lost, (size_t)count);
   any_lost_of(p, marks_of(p, s))[block] = true;
@@ -482,7 +473,7 @@ Status kv_pages_take(KvPages *p, int sequence, const KvCache *cache, const int32
     for (int site = 0; s->remote > 0 && begins && site < setup->sites; site++)
       memcpy(codes_of(p, s->head, block, site), kv_cache_codes((KvCache *)(uintptr_t)cache, block, site, 0),
              (size_t)s->remote * setup->token_bytes);
-    if (held.lost && begins) kv_pages_lost(p, sequence, block, held.lost, held.marks);
+    if (held.lost && begins) mark_lost(p, sequence, block, held.lost, held.marks);
     if (held.lost) s->shares = false; /* also where the marks are those of others, who lost nothing */
     for (int64_t i = there * p->setup.heads; i < cache->rows * p->setup.heads; i++) {
       const size_t bytes = p->row_bytes / (size_t)p->setup.heads, from = (size_t)i * bytes;
@@ -522,7 +513,6 @@ void kv_pages_keep(KvPages *p, int sequence, const int32_t *ids, int64_t count) 
     s->tail[s->rows++ % p->setup.page] = ids[i];
     if (s->rows % p->setup.page == 0) show_page(p, s, s->page[s->rows / p->setup.page - 1]);
   }
-  p->tokens_computed += (uint64_t)count;
 }
 
 /* Its pages stay listed, and are written over. */
@@ -554,19 +544,3 @@ Status kv_pages_unpack(const KvPages *p, int sequence, int block, int site, int3
 
 int64_t kv_pages_tokens(const KvPages *p, int sequence) { return p->sequence[sequence].remote + p->sequence[sequence].rows; }
 int64_t kv_pages_room(const KvPages *p, int sequence) { return p->sequence[sequence].room - kv_pages_tokens(p, sequence); }
-
-KvPagesStatistics kv_pages_statistics(const KvPages *p) {
-  KvPagesStatistics s = {.pages = p->pages,
-                         .page_bytes = (int64_t)p->page_bytes,
-                         .used = p->used,
-                         .unused = p->pages - p->free_pages - p->used,
-                         .code_bytes = p->code_bytes,
-                         .bytes = p->used * (int64_t)p->page_bytes + p->used_codes,
-                         .limit = p->setup.bytes,
-                         .tokens_shared = p->tokens_shared,
-                         .tokens_computed = p->tokens_computed,
-                         .evicted = p->evicted};
-  for (int64_t i = 0; i < p->pages; i++) s.shared += p->node[i].users > 1;
-  for (int i = 0; i < p->setup.sequences; i++) s.sequences += p->sequence[i].active;
-  return s;
-}

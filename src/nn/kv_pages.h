@@ -56,9 +56,6 @@ typedef struct KvSpans {
  */
 Status kv_pages_join(KvPages *pages, const int32_t *ids, int64_t count, const KvSpans *spans, int64_t room, int *sequence, int64_t *shared);
 
-/* How many tokens kv_pages_join would share, and their division. Changes nothing. */
-int64_t kv_pages_find(const KvPages *pages, const int32_t *ids, int64_t count, KvSpans *spans);
-
 void kv_pages_leave(KvPages *pages, int sequence);
 
 /* ---- filling */
@@ -66,8 +63,6 @@ void kv_pages_leave(KvPages *pages, int sequence);
 /* Where the packed codes of remote token `position` and its successors are stored, token_bytes each, before any row: of a head that was not
  * found alone. */
 uint8_t *kv_pages_codes(KvPages *pages, int sequence, int block, int site, int64_t position);
-/* Of the sequence's first tokens those that were lost: lost [count], 1: lost. With codes count is `remote`, and the head was not found. */
-void kv_pages_lost(KvPages *pages, int sequence, int block, const uint8_t *lost, int64_t count);
 
 /* Takes over what a prompt left in a cache of the same setup (model_encode): codes, marks and rows. ids [remote + rows of the cache]: those
  * of the text. Of what the sequence shares nothing is written again, codes and marks included, and what is computed where tokens are lost
@@ -105,15 +100,5 @@ Status kv_pages_unpack(const KvPages *pages, int sequence, int block, int site, 
 
 int64_t kv_pages_tokens(const KvPages *pages, int sequence); /* remote + rows: where the next token stands */
 int64_t kv_pages_room(const KvPages *pages, int sequence);   /* tokens that can still be added */
-
-typedef struct KvPagesStatistics {
-  int64_t pages, page_bytes;    /* in all; bytes of one */
-  int64_t used, shared, unused; /* pages of sequences; those of them that several have; kept for others to find alone */
-  int64_t code_bytes;           /* of all heads */
-  int64_t bytes, limit;         /* in use by sequences, rows and codes; setup.bytes */
-  int sequences;
-  uint64_t tokens_shared, tokens_computed, evicted; /* so far: found by kv_pages_join, kept, pages let go */
-} KvPagesStatistics;
-KvPagesStatistics kv_pages_statistics(const KvPages *pages);
 
 #endif

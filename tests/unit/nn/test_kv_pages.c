@@ -1,7 +1,7 @@
 /* Pages of keys and values against a plain model: whatever joins, leaves, rejects drafts and is let go, each sequence reads the rows
  * and codes that belong to its own text and division; memory and promises hold; what can be shared is. */
 #include "base/rng.h"
-#include "nn/kv_pages.h"
+#include "nn/kv_pages.c" /* which pages are used, shared, and kept for others */
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +118,24 @@ static void check(const KvPages *pages, const Text *text) {
   }
 }
 
+/* ---- what the pages hold ---- */
+
+/* How many tokens kv_pages_join would share, and their division. */
+static int64_t find(const KvPages *p, const int32_t *ids, int64_t count, KvSpans *spans) {
+  int head;
+  const int64_t shared = find_prefix(p, ids, count, NULL, &head);
+  *spans = head == NOBODY ? (KvSpans){.count = 0} : head_of(p, head)->spans;
+  return shared;
+}
+
+static int64_t unused(const KvPages *p) { return p->pages - p->free_pages - p->used; }
+
+static int64_t shared_pages(const KvPages *p) {
+  int64_t shared = 0;
+  for (int64_t i = 0; i < p->pages; i++) shared += p->node[i].users > 1;
+  return shared;
+}
+
 /* ---- random lives ---- */
 
 /* Texts of a few beginnings, so that they meet. */
@@ -138,6 +156,7 @@ typedef struct World {
   Text text[SEQUENCES];
   bool codes;
   uint64_t shared, busy;
+  int64_t evicted;
 } World;
 
 static Text *vacancy(World *w) {
@@ -152,7 +171,7 @@ static void join(World *w, Rng *rng) {
   int64_t shared;
   draw_text(rng, &drawn, w->codes);
   const bool free_choice = rng_below(rng, 4) == 0;
-  const int64_t found = kv_pages_find(w->pages, drawn.ids, drawn.count, &any);
+  const int64_t found = find(w->pages, drawn.ids, drawn.count, &any);
   const Status status =
       kv_pages_join(w->pages, drawn.ids, drawn.count, free_choice ? NULL : &drawn.spans, drawn.room, &drawn.number, &shared);
   w->busy += status == STATUS_BUSY;
@@ -167,7 +186,7 @@ static void join(World *w, Rng *rng) {
     fill_codes(w->pages, &drawn);
     uint8_t marks[MAX] = {1};
     drawn.lost = rng_below(rng, 8) == 0;
-    if (drawn.lost) kv_pages_lost(w->pages, drawn.number, 1, marks, remote);
+    if (drawn.lost) mark_lost(w->pages, drawn.number, 1, marks, remote);
   }
   drawn.active = true;
   *text = drawn;
@@ -182,7 +201,9 @@ static void step(World *w, Rng *rng, Text *text) {
   if (count == 0) return;
   kept = 1 + (int64_t)rng_below(rng, (uint64_t)count);
   for (int64_t i = 0; i < count; i++) text->ids[text->count + i] = (int32_t)rng_below(rng, 2);
+  const int64_t before = unused(w->pages);
   store(w->pages, text, text->count, count, kept);
+  w->evicted += before - unused(w->pages); /* a step finds none of them */
   text->count += kept;
 }
 
@@ -203,22 +224,19 @@ static void live(bool codes, NarrowKind kind, uint64_t seed) {
     } else {
       step(&w, &rng, text);
     }
-    const KvPagesStatistics s = kv_pages_statistics(w.pages);
-    int active = 0;
-    for (int i = 0; i < SEQUENCES; i++) {
-      active += w.text[i].active;
+    const KvPages *p = w.pages;
+    int surplus = 0; /* of sequences */
+    for (int i = 0; i < SEQUENCES; i++) surplus += p->sequence[i].active - w.text[i].active;
+    assert_int_equal(surplus, 0);
+    for (int i = 0; i < SEQUENCES; i++)
       if (w.text[i].active && (turn % 8 == 0 || &w.text[i] == text)) check(w.pages, &w.text[i]);
-    }
-    assert_int_equal(s.sequences, active);
-    assert_true((s.used + s.unused) * s.page_bytes + s.code_bytes <= s.limit && s.bytes <= s.limit && s.used + s.unused <= s.pages);
-    assert_true(s.shared <= s.used);
+    assert_true(held_bytes(p) <= setup.bytes && p->used * (int64_t)p->page_bytes + p->used_codes <= setup.bytes);
+    assert_true(unused(p) >= 0 && p->used + unused(p) <= p->pages && shared_pages(p) <= p->used);
   }
-  const KvPagesStatistics s = kv_pages_statistics(w.pages);
-  assert_int_equal(s.tokens_shared, w.shared);
-  assert_true(w.shared > 1000 && w.busy > 100 && s.evicted > 100); /* all of it has happened */
+  assert_true(w.shared > 1000 && w.busy > 100 && w.evicted > 100); /* all of it has happened */
   for (int i = 0; i < SEQUENCES; i++)
     if (w.text[i].active) kv_pages_leave(w.pages, w.text[i].number);
-  assert_int_equal(kv_pages_statistics(w.pages).bytes, 0);
+  assert_true(w.pages->used == 0 && w.pages->used_codes == 0);
   kv_pages_free(w.pages);
 }
 
@@ -257,7 +275,7 @@ static void whole_pages_of_a_beginning_are_shared(void **state) {
   Text first = numbered(13, 20), same = first, longer = numbered(20, 20), other = first;
   assert_int_equal(open_text(pages, &first, &whole), 0);
   assert_int_equal(open_text(pages, &same, &whole), 12);
-  assert_int_equal(kv_pages_statistics(pages).shared, 3);
+  assert_int_equal(shared_pages(pages), 3);
   assert_int_equal(open_text(pages, &longer, &whole), 12);
   other.ids[5] = 99;
   assert_int_equal(open_text(pages, &other, &whole), 4);
@@ -265,7 +283,7 @@ static void whole_pages_of_a_beginning_are_shared(void **state) {
   kv_pages_leave(pages, same.number);
   kv_pages_leave(pages, longer.number);
   kv_pages_leave(pages, other.number);
-  assert_int_equal(kv_pages_statistics(pages).used, 0);
+  assert_int_equal(pages->used, 0);
   Text next_turn = numbered(30, 30); /* after all have left */
   assert_int_equal(open_text(pages, &next_turn, &whole), 20);
   check(pages, &next_turn);
@@ -293,7 +311,7 @@ static void codes_are_shared_under_the_same_division(void **state) {
   longer.ids[17] = 77;
   KvSpans found;
   undivided.ids[16] = longer.ids[16];
-  assert_int_equal(kv_pages_find(pages, longer.ids, longer.count, &found), 16); /* undivided, in four pages */
+  assert_int_equal(find(pages, longer.ids, longer.count, &found), 16); /* undivided, in four pages */
   assert_int_equal(found.count, 0);
   assert_int_equal(open_text(pages, &longer, &longer.spans), 14);
   check(pages, &longer);
@@ -311,7 +329,7 @@ static void lost_tokens_are_not_shared(void **state) {
   first.spans = second.spans = (KvSpans){.count = 1, .begin = {6}};
   assert_int_equal(kv_pages_join(pages, first.ids, first.count, &first.spans, first.room, &first.number, &shared), STATUS_OK);
   fill_codes(pages, &first);
-  kv_pages_lost(pages, first.number, 1, marks, 6);
+  mark_lost(pages, first.number, 1, marks, 6);
   first.lost = true;
   store(pages, &first, 6, 11, 11);
   check(pages, &first);
@@ -334,11 +352,11 @@ static void nor_are_rows_behind_lost_ones(void **state) {
   assert_int_equal(open_text(pages, &begins, &whole), 0);
   assert_int_equal(kv_pages_join(pages, first.ids, first.count, &whole, first.room, &first.number, &shared), STATUS_OK);
   assert_int_equal(shared, 8);
-  kv_pages_lost(pages, first.number, 1, marks, 6);
+  mark_lost(pages, first.number, 1, marks, 6);
   first.lost = true;
   store(pages, &first, 8, 9, 9);
   check(pages, &first);
-  assert_int_equal(kv_pages_find(pages, second.ids, second.count, &spans), 8);
+  assert_int_equal(find(pages, second.ids, second.count, &spans), 8);
   assert_int_equal(open_text(pages, &second, &whole), 8);
   check(pages, &second);
   kv_pages_free(pages);
@@ -358,9 +376,9 @@ static void equal_pages_are_not_joined(void **state) {
   assert_int_equal(kv_pages_join(pages, second.ids, 16, &whole, MAX, &second.number, &shared), STATUS_OK);
   store(pages, &first, 0, 8, 8);
   store(pages, &second, 0, 16, 16);
-  assert_int_equal(kv_pages_find(pages, second.ids, 16, &spans), 8);
+  assert_int_equal(find(pages, second.ids, 16, &spans), 8);
   kv_pages_leave(pages, second.number);
-  assert_int_equal(kv_pages_statistics(pages).used + kv_pages_statistics(pages).unused, 2); /* its pages are free */
+  assert_int_equal(pages->used + unused(pages), 2); /* its pages are free */
   kv_pages_free(pages);
 }
 
@@ -380,9 +398,9 @@ static void the_least_recently_used_goes_first(void **state) {
   assert_int_equal(open_text(pages, &again, &whole), 16);
   kv_pages_leave(pages, again.number);
   open_text(pages, &c, &whole), kv_pages_leave(pages, c.number); /* 15 pages are wanted, 11 are there */
-  assert_int_equal(kv_pages_find(pages, a.ids, a.count, &spans), 16);
-  assert_true(kv_pages_find(pages, b.ids, b.count, &spans) < 16);
-  assert_int_equal(kv_pages_find(pages, c.ids, c.count, &spans), 16);
+  assert_int_equal(find(pages, a.ids, a.count, &spans), 16);
+  assert_true(find(pages, b.ids, b.count, &spans) < 16);
+  assert_int_equal(find(pages, c.ids, c.count, &spans), 16);
   kv_pages_free(pages);
 }
 
@@ -403,9 +421,9 @@ static void a_head_goes_with_its_pages(void **state) {
   }
   for (int i = 0; i <= 2 * SEQUENCES; i++) {
     KvSpans spans;
-    assert_int_equal(kv_pages_find(pages, text[i].ids, text[i].count, &spans), i == 0 ? 0 : 13); /* 5 as codes and two pages */
+    assert_int_equal(find(pages, text[i].ids, text[i].count, &spans), i == 0 ? 0 : 13); /* 5 as codes and two pages */
   }
-  assert_int_equal(kv_pages_statistics(pages).evicted, 3);
+  assert_int_equal(pages->used + unused(pages), 2 * SEQUENCES * 3);
   kv_pages_free(pages);
 }
 
@@ -477,7 +495,7 @@ static void losses_reach_no_other_sequence(int64_t count, int64_t shared) {
   check(pages, &first);
   check(pages, &second); /* which goes on with the codes that are there */
   store(pages, &second, count, 9, 9);
-  assert_int_equal(kv_pages_find(pages, second.ids, count + 9, &spans), shared);
+  assert_int_equal(find(pages, second.ids, count + 9, &spans), shared);
   kv_pages_leave(pages, second.number);
   assert_int_equal(take(pages, &cache, &third, false), shared);
   check(pages, &third);
@@ -578,11 +596,11 @@ static void what_nobody_shares_is_truncated(void **state) {
     text.count = 14;
     check(pages, &text);
   }
-  assert_int_equal(kv_pages_statistics(pages).used, (14 + PAGE - 1) / PAGE);
+  assert_int_equal(pages->used, (14 + PAGE - 1) / PAGE);
   KvSpans spans;
-  assert_int_equal(kv_pages_find(pages, text.ids, 14, &spans), 0);
+  assert_int_equal(find(pages, text.ids, 14, &spans), 0);
   kv_pages_leave(pages, text.number);
-  assert_int_equal(kv_pages_statistics(pages).used, 0);
+  assert_int_equal(pages->used, 0);
   kv_pages_free(pages);
 }
 

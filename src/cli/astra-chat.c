@@ -235,8 +235,7 @@ typedef struct Lines {
   History *history;
   const char *path; /* of the history, once it has been read, until it cannot be written; or NULL */
   char *line;       /* of getline, or joined of several */
-  size_t room;
-  bool more; /* the prompt is for a line that goes on */
+  bool more;        /* the prompt is for a line that goes on */
 } Lines;
 
 static const char *prompt_text(EditLine *edit) {

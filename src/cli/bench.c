@@ -77,7 +77,6 @@ real *bench_random_numbers(int64_t count, Rng *rng) {
 
 BenchTiming bench_timing_of(double *seconds, int64_t count) {
   BenchTiming timing = {.median = order_median(seconds, (size_t)count)}; /* sorts */
-  for (int64_t i = 0; i < count; i++) timing.mean += seconds[i] / (double)count;
   timing.min = seconds[0];
   timing.spread = timing.median > 0 ? (seconds[3 * (count - 1) / 4] - seconds[(count - 1) / 4]) / 2 / timing.median : 0;
   return timing;

@@ -48,8 +48,8 @@ real *bench_random_numbers(int64_t count, Rng *rng);
 /* Times of repetitions of the same work, summed up. */
 
 typedef struct BenchTiming {
-  double median, min, mean; /* seconds */
-  double spread;            /* half the range of the middle half, as a part of the median */
+  double median, min; /* seconds */
+  double spread;      /* half the range of the middle half, as a part of the median */
 } BenchTiming;
 
 /* seconds [count >= 1] are sorted. */

@@ -21,7 +21,7 @@ static const WeightsBits weights_of[WIDTHS] = {WEIGHTS_AS_THEY_ARE, WEIGHTS_INT8
 typedef struct QuantizeBench {
   OptionTexts checkpoints;
   const char *dataset, *data_dir;
-  int64_t samples, nodes, repeats, threads, batch;
+  int64_t samples, nodes, repeats, threads;
   bool json;
 } QuantizeBench;
 

@@ -8,7 +8,6 @@
  * Everything below `mutex` in the struct is guarded by it, but for the contents of a slot that is busy (its worker's) or held (the
  * caller's). */
 #include "data/loader.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/share.h"
 #include "base/threads.h"
@@ -377,7 +376,6 @@ struct Loader {
   Slot *held;
   Share share; /* from the next seek on */
   bool stopping, seeking;
-  double waited;
 };
 
 static void *work(void *argument) {
@@ -407,11 +405,7 @@ Status loader_next(Loader *loader, Batch *batch) {
   if (loader->held) loader->held->state = SLOT_FREE;
   pthread_cond_broadcast(&loader->work);
   Slot *slot = &loader->slots[loader->deliver % loader->slot_count];
-  if (slot->state != SLOT_READY) {
-    double started = clock_now();
-    while (slot->state != SLOT_READY) pthread_cond_wait(&loader->ready, &loader->mutex);
-    loader->waited += clock_now() - started;
-  }
+  while (slot->state != SLOT_READY) pthread_cond_wait(&loader->ready, &loader->mutex);
   slot->state = SLOT_HELD;
   loader->held = slot;
   loader->deliver++;
@@ -452,7 +446,7 @@ LoaderFacts loader_facts(const Loader *loader) {
   pthread_mutex_lock(&faults->mutex);
   int64_t skipped = faults->skipped;
   pthread_mutex_unlock(&faults->mutex);
-  return (LoaderFacts){.steps = loader->plan.steps, .skipped = skipped, .bytes = bytes, .waited = loader->waited};
+  return (LoaderFacts){.steps = loader->plan.steps, .skipped = skipped, .bytes = bytes};
 }
 
 static Status check_range(const char *what, int64_t value, int64_t min, int64_t max) {

@@ -41,7 +41,6 @@ typedef struct LoaderFacts {
   int64_t steps;   /* batches per epoch */
   int64_t skipped; /* different broken images met so far */
   size_t bytes;    /* of the prepared batches: the one in use and those ahead of it */
-  double waited;   /* seconds that loader_next spent waiting */
 } LoaderFacts;
 
 LoaderFacts loader_facts(const Loader *loader);

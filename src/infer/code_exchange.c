@@ -551,7 +551,6 @@ static void make_rules(CodeExchange *ex) {
     }
   }
   ex->rules[ex->request.number & 1] = (PacketRules){.coded = setup->coding != NULL,
-                                                    .nodes = setup->nodes,
                                                     .blocks = setup->blocks,
                                                     .sites = setup->sites,
                                                     .parts = ex->exchange.parts,

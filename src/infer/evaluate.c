@@ -34,10 +34,10 @@ Status evaluate_match_classes(const ModelConfig *config, char *const *names, int
 typedef struct ImageRun {
   Leader *leader;
   Loader *loader;
-  int64_t batch, samples, submitted, collected; /* images */
-  int32_t *class_of;                            /* [classes] */
-  int32_t *labels[LEADER_DEPTH];                /* [batch], as the model counts them */
-  int place;                                    /* in the ring, of the next to submit */
+  int64_t samples, submitted, collected; /* images */
+  int32_t *class_of;                     /* [classes] */
+  int32_t *labels[LEADER_DEPTH];         /* [batch], as the model counts them */
+  int place;                             /* in the ring, of the next to submit */
   ClassScores scores;
   int64_t skipped; /* of those collected */
 } ImageRun;
@@ -86,7 +86,7 @@ Status evaluate_run(Leader *leader, Dataset *set, int64_t samples, int64_t batch
   LoaderOptions options;
   const Weights *weights = leader_weights(leader);
   int64_t count = dataset_count(set);
-  ImageRun sheet = {.leader = leader, .batch = batch, .samples = samples > 0 && samples < count ? samples : count};
+  ImageRun sheet = {.leader = leader, .samples = samples > 0 && samples < count ? samples : count};
   *evaluation = (Evaluation){0};
   TRY(evaluate_match_classes(weights->config, dataset_labels(set), dataset_classes(set), dataset_describe(set), &sheet.class_of));
   weights_loader_options(weights, &options);

@@ -184,7 +184,7 @@ static Status reserve(TokenLayout *layout, int64_t tokens) {
 
 static void make_empty(TokenLayout *layout) {
   layout->spans = 0;
-  layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->shared_begin = layout->remote = layout->last_rows = 0;
+  layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->remote = layout->last_rows = 0;
 }
 
 static Status check_counts(int64_t tokens, int devices, const int64_t *counts, int self) {
@@ -273,7 +273,6 @@ Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int6
     if (remote && d == 0 && class_token == CLASS_SINGLE) layout->remote_token[layout->remote++] = -1;
     for (int64_t i = first; remote && i < first + counts[d]; i++) layout->remote_token[layout->remote++] = order ? order[i] : (int32_t)i;
   }
-  layout->shared_begin = self < 0 ? 0 : layout->device_shared[self];
   return STATUS_OK;
 }
 

@@ -70,7 +70,6 @@ typedef struct TokenLayout {
   int64_t shared;         /* length of the whole shared sequence: T, or T + 1 with a single class token */
   int64_t shared_rows;    /* rows of this process that are shared */
   int32_t *shared_row;    /* [shared_rows] their row numbers, in order */
-  int64_t shared_begin;   /* place of the first of them in the shared sequence */
   int64_t *device_shared; /* [devices + 1] device d's part of the shared sequence is [device_shared[d], device_shared[d+1]) */
   int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node, of a
                            * decoder those of the devices before it */

@@ -117,7 +117,6 @@ static void note_cluster(Engine *engine) {
     device->sum = sums->nodes[d];
     device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;
     device->decode_rate = engine->pace[d].rate;
-    device->tokens_left = engine->pace[d].left;
   }
   pthread_mutex_unlock(&engine->lock);
 }

@@ -115,7 +115,6 @@ typedef struct EngineDevice {
   NodeStatistics sum;         /* of all requests */
   uint64_t tokens_decoded;
   uint64_t failures;
-  int64_t tokens_left; /* that its sequences may still make, by which the device of a new text is chosen */
 } EngineDevice;
 
 typedef struct EngineState {

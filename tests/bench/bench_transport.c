@@ -150,14 +150,8 @@ static void bench_transports(const char *name, bool datagrams, uint32_t mtu) {
                                  .mtu = mtu,
                                  .max_packet = PACKET_HEADER + sizeof side->bytes[0],
                                  .seconds = 10};
-    side->rules = (PacketRules){.nodes = 2,
-                                .blocks = BLOCKS,
-                                .sites = 1,
-                                .parts = 1,
-                                .groups = GROUPS,
-                                .entries = ENTRIES,
-                                .width = GROUPS,
-                                .part_rows = side->rows};
+    side->rules = (PacketRules){
+        .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = GROUPS, .entries = ENTRIES, .width = GROUPS, .part_rows = side->rows};
   }
   double begun = clock_now();
   if (pthread_create(&thread, NULL, run_side, &sides[1]) != 0) abort();

@@ -208,8 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 2) return 0;
   const uint8_t how = data[0], link = data[1];
   const bool raw = how & 64, by_message = how & 128, wide = how & 2 && how & (1 | 8);
-  const PacketRules rules = {.nodes = 2,
-                             .blocks = BLOCKS,
+  const PacketRules rules = {.blocks = BLOCKS,
                              .sites = by_message ? SITES : 1,
                              .parts = by_message ? PARTS : 1,
                              .groups = GROUPS,

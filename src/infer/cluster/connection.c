@@ -29,7 +29,7 @@ struct Tls {
   SSL *ssl;
   int fd;
   KeyFile key;
-  bool answers, done;
+  bool done;
   bool other_identity;           /* of caller and this side only one has a key */
   bool read_writes, write_reads; /* the last try could not go on until the other direction is free */
   short handshake;               /* what the handshake waits for */
@@ -146,7 +146,7 @@ static void tls_free(Tls *tls) {
 static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
   Tls *tls = *out = calloc(1, sizeof *tls);
   if (!tls) return status_no_memory(NULL, "a secured connection");
-  *tls = (Tls){.fd = fd, .key = key ? *key : key_file_open(), .answers = answers, .handshake = answers ? POLLIN : POLLOUT};
+  *tls = (Tls){.fd = fd, .key = key ? *key : key_file_open(), .handshake = answers ? POLLIN : POLLOUT};
   pthread_once(&shared_once, make_shared);
   SSL_CTX *context = shared.context[answers];
   bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);

@@ -685,7 +685,6 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
                              .last = !plan->all_rows};
   const DeviceCost cost = device_cost_all(plan->config, plan->strategy, &share, false, plan->retained);
   row->latency = result->latency;
-  row->compute = result->device[last].compute;
   row->wait = result->device[last].wait;
   row->hidden = simulate_hidden(&result->device[last]);
   row->parts = plan->parts;

@@ -96,17 +96,17 @@ typedef struct PlanRow {
   int groups;  /* of ASTRA; 0 otherwise */
   int devices; /* the fastest ones */
   int parts;
-  bool tables;                           /* of some blocks at least, used on device 0 */
-  int table_blocks;                      /* how many */
-  bool loss_not_modelled;                /* goes over a stream, on links that lose packets: never recommended */
-  bool other_groups;                     /* none of the checkpoint's bit rates: needs training */
-  int64_t counts[WIRE_NODES];            /* [devices] content tokens */
-  double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share (simulate_hidden) */
-  double measured;                       /* seconds in virtual time, if it was measured; else 0 */
-  double input;                          /* seconds of the transfer of the input, in latency only with_input */
-  double speedup;                        /* against the fastest device alone */
-  double bytes_per_token;                /* payload over all blocks to one receiver */
-  double fpar;                           /* full-precision attention rate */
+  bool tables;                  /* of some blocks at least, used on device 0 */
+  int table_blocks;             /* how many */
+  bool loss_not_modelled;       /* goes over a stream, on links that lose packets: never recommended */
+  bool other_groups;            /* none of the checkpoint's bit rates: needs training */
+  int64_t counts[WIRE_NODES];   /* [devices] content tokens */
+  double latency, wait, hidden; /* seconds; of the device that ends last; a share (simulate_hidden) */
+  double measured;              /* seconds in virtual time, if it was measured; else 0 */
+  double input;                 /* seconds of the transfer of the input, in latency only with_input */
+  double speedup;               /* against the fastest device alone */
+  double bytes_per_token;       /* payload over all blocks to one receiver */
+  double fpar;                  /* full-precision attention rate */
 } PlanRow;
 
 typedef struct Plan {

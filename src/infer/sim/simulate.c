@@ -208,9 +208,6 @@ static Status run(Simulation *sim) {
     SimDevice *result = &sim->result->device[d];
     result->span = counts->span;
     result->bytes_sent = counts->bytes_sent;
-    result->packets_lost = counts->lost;
-    result->packets_late = counts->late;
-    result->packets_resent = counts->resent;
     sim->result->latency = fmax(sim->result->latency, result->end);
   }
   return STATUS_OK;
@@ -268,8 +265,7 @@ static Status open_device(Simulation *sim, int self, size_t packets, uint64_t se
   Device *d = &sim->devices[self];
   const uint64_t everybody = schedule_partners(self, sim->count, false, true);
   *d = (Device){.sim = sim, .self = self, .computes_until = beginning};
-  d->rules = (PacketRules){.nodes = sim->count,
-                           .blocks = sim->blocks,
+  d->rules = (PacketRules){.blocks = sim->blocks,
                            .sites = sim->sites,
                            .parts = sim->parts,
                            .groups = 1,

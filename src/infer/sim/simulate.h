@@ -16,12 +16,10 @@ typedef struct SimOptions {
 } SimOptions;
 
 typedef struct SimDevice {
-  double end;                          /* when its last event is over; times are since the start */
-  double compute, wait;                /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
-  double span;                         /* from each block's first send to its last arrival, summed */
-  uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
-  uint64_t packets_lost, packets_late; /* that it did without: lost; not there at the deadline */
-  uint64_t packets_resent;
+  double end;           /* when its last event is over; times are since the start */
+  double compute, wait; /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
+  double span;          /* from each block's first send to its last arrival, summed */
+  uint64_t bytes_sent;  /* of packets with their headers, lower layers left out */
 } SimDevice;
 
 typedef struct SimResult {

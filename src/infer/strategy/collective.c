@@ -264,8 +264,7 @@ static Status allocate(Collective *c) {
                 (c->sum = malloc(numbers * sizeof(real) + 1));
   for (int i = 0; i < 2 && memory; i++) {
     c->plan[i].nodes = c->setup.nodes;
-    c->plan[i].rules = (PacketRules){.nodes = c->setup.nodes,
-                                     .blocks = c->setup.steps,
+    c->plan[i].rules = (PacketRules){.blocks = c->setup.steps,
                                      .sites = SITES,
                                      .parts = c->setup.nodes,
                                      .width = 1,

@@ -38,7 +38,7 @@ void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet); /* the fie
 /* What was agreed on; every length follows from it. */
 typedef struct PacketRules PacketRules;
 struct PacketRules {
-  int nodes, blocks, sites, parts;
+  int blocks, sites, parts;
   int64_t groups, entries, width; /* G, K of codes; numbers of a row */
   const int64_t *part_rows;       /* [nodes][parts] rows that each node sends, of one sample */
   bool raw;                       /* rows travel, no codes */

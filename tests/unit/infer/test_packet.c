@@ -5,8 +5,7 @@
 
 /* Node 0 sends 5 and 4 rows a part, node 1 7 and 0; 3 groups of 10 bits. */
 static const int64_t part_rows[4] = {5, 4, 7, 0};
-static const PacketRules codes = {
-    .nodes = 2, .blocks = 12, .sites = 2, .parts = 2, .groups = 3, .entries = 1000, .width = 6, .part_rows = part_rows};
+static const PacketRules codes = {.blocks = 12, .sites = 2, .parts = 2, .groups = 3, .entries = 1000, .width = 6, .part_rows = part_rows};
 
 static PacketRules raw_rules(void) {
   PacketRules rules = codes;

@@ -320,7 +320,6 @@ static void what_is_lost_is_missed_after_an_answer(void **state) {
   compute(&c, 0, 0.2);
   await(&c, 0, 0, 0, 2);
   SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
-  assert_int_equal(result.device[0].packets_lost, expected);
   double grace = grace_of(lost, 20, 0.001), told = 0.2 + grace + 8 * (12 + 3 + 25) / 1e6 + 8 * (16 + 3 + 25) / 1e6 + 0.008;
   assert_true(grace >= 0.003);
   near(result.latency, told + grace);
@@ -338,8 +337,6 @@ static void a_deadline_ends_the_waiting(void **state) {
   await(&c, 0, 0, 0, 2);
   SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
   near(result.latency, 0.03);
-  assert_int_equal(result.device[0].packets_late, 7);
-  assert_int_equal(result.device[0].packets_lost, 0);
   release(&c);
 }
 
@@ -359,8 +356,7 @@ static void what_is_lost_is_sent_again(void **state) {
   compute(&c, 0, 0.2);
   await(&c, 0, 0, 0, 2);
   SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
-  assert_int_equal(result.device[1].packets_resent, again);
-  assert_int_equal(result.device[0].packets_lost, 0);
+  assert_int_equal(result.device[1].bytes_sent, 1250 + 16 + 2 + 125 * again);
   near(result.latency, 0.2 + grace_of(lost, 10, 0.001) + 8 * (12 + 2) / 1e6 + 0.004 + 8 * (16 + 2) / 1e6 + 0.001 * again + 0.004);
   release(&c);
 }

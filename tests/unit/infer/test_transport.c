@@ -47,8 +47,7 @@ static int as_sent(int from, int to, const Packet *packet, int number, double at
 static void open_world(int nodes, Reliability reliability, Fate *fate, const LinkOptions *links, bool mask, bool ordered) {
   w = (World){.nodes = nodes, .now = 100, .delay = 1e-3, .reliability = reliability, .fate = fate ? fate : as_sent};
   for (int d = 0; d < NODES; d++) w.part_rows[d] = TOKENS;
-  w.rules = (PacketRules){
-      .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 4, .part_rows = w.part_rows};
+  w.rules = (PacketRules){.blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 4, .part_rows = w.part_rows};
   for (int d = 0; d < nodes; d++) {
     const TransportSetup setup = {.self = d,
                                   .nodes = nodes,

@@ -32,8 +32,8 @@ static inline void open_masking(Side *side, MemoryWire *wire, int self, int node
                                 bool mask) {
   *side = (Side){.self = self, .nodes = nodes, .requests = REQUESTS, .place = {wire, self}, .reliability = reliability};
   for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
-  side->rules = (PacketRules){
-      .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
+  side->rules =
+      (PacketRules){.blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
   TransportThreadSetup setup = {.transport.self = self,
                                 .transport.nodes = nodes,
                                 .open = memory_open,

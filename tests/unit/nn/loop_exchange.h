@@ -88,13 +88,13 @@ static inline bool loop_hears(const TokenLayout *layout, int device) {
 /* h [B, ...] holds rows from `first` on; the shared ones among them are [from, from + count) of shared_row. */
 static inline void loop_compare(LoopExchange *loop, const TokenLayout *layout, int block, int site, const Tensor *h, int64_t first,
                                 int64_t from, int64_t count) {
-  int64_t width = tensor_width(h);
+  int64_t width = tensor_width(h), begin = layout->self < 0 ? 0 : layout->device_shared[layout->self];
   for (int64_t b = 0; b < h->shape[0]; b++)
     for (int64_t i = from; i < from + count; i++)
       for (int64_t e = 0; e < width; e++) {
         real sent = loop_quantise(h->value[(b * h->shape[1] + layout->shared_row[i] - first) * width + e]);
         loop->sent++;
-        loop->off += sent != loop->shared[block][site][(b * layout->shared + layout->shared_begin + i) * width + e];
+        loop->off += sent != loop->shared[block][site][(b * layout->shared + begin + i) * width + e];
       }
 }
 

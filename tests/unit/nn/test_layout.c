@@ -41,7 +41,6 @@ static void two_devices_distributed(void **state) {
   assert_true(layout.class_tokens[0] == 2 && layout.class_tokens[1] == 3);
   assert_int_equal(layout.shared, 5);
   assert_int_equal(layout.shared_rows, 5);
-  assert_int_equal(layout.shared_begin, 0);
   assert_int_equal(layout.remote, 5);
   assert_list(layout.shared_row, (int32_t[]){1, 2, 4, 5, 6}, 5);
   assert_int_equal(layout.device_shared[1], 2);
@@ -62,7 +61,7 @@ static void one_node_distributed(void **state) {
   assert_int_equal(layout.class_rows, 1);
   assert_int_equal(layout.shared, 5);
   assert_int_equal(layout.shared_rows, 3);
-  assert_int_equal(layout.shared_begin, 2);
+  assert_int_equal(layout.device_shared[layout.self], 2);
   assert_int_equal(layout.remote, 2);
   layout_release(&layout);
 }
@@ -86,7 +85,7 @@ static void single_class_token(void **state) {
   assert_int_equal(layout_build(&layout, 3, 2, counts, NULL, CLASS_SINGLE, 1), STATUS_OK);
   assert_int_equal(layout.class_rows, 0);
   assert_int_equal(layout.remote, 3);
-  assert_int_equal(layout.shared_begin, 3);
+  assert_int_equal(layout.device_shared[layout.self], 3);
   assert_span(layout.span[0], 0, 1, 3, 0);
   layout_release(&layout);
 }
@@ -145,7 +144,7 @@ static void check_node(const TokenLayout *node, const TokenLayout *whole, int d)
   assert_list(node->row_token, whole->row_token + span->begin, (size_t)span->count);
   assert_int_equal(node->shared, whole->shared);
   assert_int_equal(node->shared_rows, span->own_count);
-  assert_int_equal(node->shared_begin, span->own);
+  assert_int_equal(node->device_shared[node->self], span->own);
   assert_memory_equal(node->device_shared, whole->device_shared, (size_t)(whole->devices + 1) * sizeof(int64_t));
   for (int64_t i = 0; i < node->shared_rows; i++) assert_int_equal(node->shared_row[i], whole->shared_row[span->own + i] - span->begin);
   assert_int_equal(node->remote, node->class_token == CLASS_NONE ? span->own : whole->shared - span->own_count);

@@ -235,7 +235,7 @@ static void texts_are_the_leaders(void **state) {
   assert_true(seen.shared_tokens == 0 && seen.cache_bytes > 0);
   for (int d = 0; d < NODES; d++) {
     assert_true(seen.devices[d].state == ENGINE_DEVICE_HERE && seen.devices[d].sum.elapsed > 0);
-    assert_int_equal(seen.devices[d].tokens_left, 0); /* one text had an end token */
+    assert_int_equal(f.engine->pace[d].left, 0); /* one text had an end token */
   }
   close_fixture(&f);
 }
@@ -348,7 +348,7 @@ static void what_is_enough_is_finished(void **state) {
   assert_true(client.count < NEW);
   await_idle(f.engine, -1, &seen);
   assert_true(seen.finished == 1 && seen.cancelled == 0);
-  for (int d = 0; d < NODES; d++) assert_int_equal(seen.devices[d].tokens_left, 0);
+  for (int d = 0; d < NODES; d++) assert_int_equal(f.engine->pace[d].left, 0);
   assert_true(engine_retry_seconds(f.engine) > 1); /* one text took longer than a second */
   close_fixture(&f);
 }

@@ -10,7 +10,7 @@
 
 enum {
   IMAGE_REQUEST_MAX = 256,       /* images in a request */
-  IMAGE_REQUEST_PIXELS = 1 << 25 /* of an image: up to 400 MB while a thread decodes it (data/image.h) */
+  IMAGE_REQUEST_PIXELS = 1 << 26 /* of an image: up to 800 MB while a thread decodes it (data/image.h) */
 };
 
 extern const HttpRoute image_request_route; /* its context is the service */

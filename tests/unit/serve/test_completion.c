@@ -900,7 +900,7 @@ static void images_have_a_limit_of_pixels(void **state) {
     json_t *v = parse(&answer, more ? 422 : 200);
     if (more)
       check_part(v, "error.message",
-                 "\"the image: 8192 x 4097 pixels; 1 to 65535 per side and up to 33554432 in all are accepted; make the image smaller\"");
+                 "\"the image: 8192 x 8193 pixels; 1 to 65535 per side and up to 67108864 in all are accepted; make the image smaller\"");
     json_decref(v);
     free(bytes);
   }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
@@ -363,9 +364,9 @@ static json_t *report_generation(FILE *out, const Leader *leader, const char *pr
               {"tables of keys and values (shared)", m->tables},    {"keys and values in full", m->cache_rows},
               {"codes of the other nodes' tokens", m->cache_codes}, {"working memory, messages, codes", m->buffers}};
   fprintf(out, "\n%lld token%s on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens,
-          g->prompt_tokens == 1 ? "" : "s", g->nodes, leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
-  fprintf(out, "%zu new token%s on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->ids.count == 1 ? "" : "s", g->decoder, rate,
-          ends[g->end]);
+          text_plural(g->prompt_tokens), g->nodes, leader_nodes(leader), text_plural(leader_nodes(leader)), 1e3 * g->first_seconds);
+  fprintf(out, "%zu new token%s on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, text_plural((int64_t)g->ids.count), g->decoder,
+          rate, ends[g->end]);
   if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
   fprintf(out, "memory of node %d:\n", g->decoder);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
@@ -383,8 +384,8 @@ static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g)
     if (g->end == GENERATE_CONTEXT)
       log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
     if (g->nodes < here && g->prompt_tokens < here && strategy_facts(leader_setup(leader)->strategy)->divides_tokens)
-      log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
-               here, g->nodes);
+      log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, text_plural(g->prompt_tokens), here,
+               g->nodes);
     if (!s->quiet) report_generation(stderr, job->run->leader, NULL, 0, g);
     return STATUS_OK;
   }
@@ -564,8 +565,8 @@ static json_t *report_text_evaluation(FILE *out, const Leader *leader, const Tex
                      "nodes", report_nodes_json(leader));
   const RequestScore *score = &e->score;
   int nodes = leader_nodes(leader);
-  fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
-          (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, rate);
+  fprintf(out, "%lld window%s of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
+          text_plural(e->windows), (long long)e->context, (long long)e->stride, nodes, text_plural(nodes), e->seconds, rate);
   fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", e->perplexity, score->loss, (long long)score->counted);
   if (e->unscored > 0)
     fprintf(out, "%lld tokens have no loss, since their device failed: no figures by bytes or words   next token right %.2f%%\n",

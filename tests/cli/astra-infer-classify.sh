@@ -71,7 +71,7 @@ expect "eval of one node" 0 eval -c model -d tsv:table.tsv -n 1
 out "^TSV test, 24 texts, 2 classes, from table.tsv (every fifth row)$"; out "^24 texts of [0-9]* to [0-9]* tokens on 1 node in"
 out "^accuracy [0-9.]*% (Matthews correlation -*[0-9.]*)   mean loss [0-9.]*, [0-9.]* at temperature [0-9.]*$"; out "^node  tokens"
 expect "eval of pairs" 0 eval -c pairs -d qqp:QQP -q
-out "^QQP test, 60 pairs of texts, 2 classes, from QQP/dev.tsv (1 incomplete rows left out)$"; silent err
+out "^QQP test, 60 pairs of texts, 2 classes, from QQP/dev.tsv (1 incomplete row left out)$"; silent err
 expect "eval of some" 0 eval -c model -d tsv:table.tsv --samples 7 --batch 2 --split 3,1,1 --json; json_holds '.samples == 7 and (.nodes | length) == 3'
 { head -n 1 "$work/table.tsv"; tail -n +2 "$work/table.tsv" | sort -t $'\t' -k 2; } >"$work/sorted.tsv"
 expect "eval of some of a sorted table" 0 eval -c model -d tsv:sorted.tsv --samples 9 --per-sample some.csv --json

@@ -148,7 +148,7 @@ err "error: interrupted$"
 # ---- perplexity
 export XDG_CACHE_HOME=$work/cache
 expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1
-out "^1 windows of 512 tokens"; out "200 predicted tokens"; out "next token right 100.00%"; out "^whole text, 1 file"
+out "^1 window of 512 tokens"; out "200 predicted tokens"; out "next token right 100.00%"; out "^whole text, 1 file"
 mkdir "$work/texts"
 for i in 1 2 3 4 5 6 7 8; do cat "$stories/golden_stdout.txt"; echo; done >"$work/texts/a.txt"
 expect "perplexity on four nodes" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32

@@ -3,6 +3,7 @@
 #include "data/text/text_labels.h"
 #include "base/array.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "data/csv_rows.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
@@ -544,7 +545,8 @@ static Status check_learnt(const LabelledText *set, const char *file) {
 static Status describe(LabelledText *set, const char *title, DatasetPart part, const char *file, const char *remark) {
   if (set->table.count == 0) return status_set(STATUS_BAD_FILE, "%s: too few rows for a %s part", file, dataset_part_name(part));
   char skipped[64] = "";
-  if (set->table.skipped > 0) snprintf(skipped, sizeof skipped, " (%lld incomplete rows left out)", (long long)set->table.skipped);
+  if (set->table.skipped > 0)
+    snprintf(skipped, sizeof skipped, " (%lld incomplete row%s left out)", (long long)set->table.skipped, text_plural(set->table.skipped));
   int written =
       asprintf(&set->description, "%s %s, %lld %s, %lld classes, from %s%s%s", title, dataset_part_name(part), (long long)set->table.count,
                set->table.rows[0].pair ? "pairs of texts" : "texts", (long long)set->classes, file, remark, skipped);

@@ -389,7 +389,7 @@ static Status fetch(Fetch *f) {
     return STATUS_OK;
   }
   log_info("fetching the checkpoint of the leader at %s into %s: %d file%s, %.1f MB", f->place->leader, directory, f->list.count,
-           f->list.count == 1 ? "" : "s", (double)f->list.bytes / 1e6);
+           text_plural(f->list.count), (double)f->list.bytes / 1e6);
   f->started = f->reported = clock_now();
   TRY(remove_others(f));
   TRY(check_room(f));

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/checkpoint.h"
@@ -281,8 +282,7 @@ static Status serve(Offer *offer) {
   TRY(catalogue_ready(offer->catalogue, pulse, offer));
   const OfferList *list = &offer->catalogue->list;
   const uint32_t bytes = (uint32_t)list->count * OFFER_FILE_BYTES;
-  log_info("%s fetches the checkpoint: %d file%s, %.1f MB", offer->name, list->count, list->count == 1 ? "" : "s",
-           (double)list->bytes / 1e6);
+  log_info("%s fetches the checkpoint: %d file%s, %.1f MB", offer->name, list->count, text_plural(list->count), (double)list->bytes / 1e6);
   OfferList packed = *list;
   TRY(offer_list(byte_cursor_to(offer->offer + WIRE_HEADER), bytes, &packed));
   wire_pack(&(WireHeader){.kind = WIRE_OFFER, .sender = WIRE_LEADER, .count = (uint32_t)list->count, .bytes = bytes}, offer->offer);

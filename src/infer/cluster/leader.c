@@ -5,6 +5,7 @@
 #include "infer/cluster/leader.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/leader_internal.h"
@@ -309,8 +310,8 @@ static void note_rate(Leader *leader, const LeaderRequest *slot) {
   }
   const int groups = share < 0 ? leader->groups : rate_choice_note(&leader->rate, compute, wait);
   if (groups == leader->groups) return;
-  log_info("%d group%s from the next request on: devices waited %.0f%% of the time that they computed with %d", groups,
-           groups == 1 ? "" : "s", 100 * share, leader->groups);
+  log_info("%d group%s from the next request on: devices waited %.0f%% of the time that they computed with %d", groups, text_plural(groups),
+           100 * share, leader->groups);
   leader->groups = groups;
 }
 

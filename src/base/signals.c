@@ -31,9 +31,14 @@ static void on_signal(int number) {
   errno = saved;
 }
 
+bool signals_ignored(int number) {
+  struct sigaction now;
+  return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void signals_catch(int number, void (*ask)(int number)) {
-  struct sigaction before, action = {.sa_handler = on_signal};
-  if (number == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
+  struct sigaction action = {.sa_handler = on_signal};
+  if (number == SIGHUP && signals_ignored(SIGHUP)) return;
   sigemptyset(&action.sa_mask);
   asks[number] = ask;
   sigaction(number, &action, NULL);

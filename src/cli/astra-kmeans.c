@@ -455,8 +455,9 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   if (whole) TRY(session_check_classes(session)); /* the head is written, too, as it is */
   if (whole) TRY(out_directory_apart(train->out, session->origin, "it starts from"));
   if (whole) TRY(train_out_check_tokenizer(session, kmeans->shared.overwrite));
+  const bool there = files_is_dir(train->out);
   TRY(out_directory_try(train->out, NULL, whole ? CHECKPOINT_WHOLE : CHECKPOINT_CODEBOOKS));
-  const char *const made[] = {train->out, NULL};
+  const char *const made[] = {there ? NULL : train->out, NULL};
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n",

@@ -433,6 +433,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   struct sigaction action = {.sa_handler = on_signal};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  if (!signals_ignored(SIGHUP)) sigaction(SIGHUP, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
   phase = PHASE_SERVING;
@@ -445,7 +446,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
     log_info("stopped before it served");
     status = STATUS_OK; /* as after a signal at any other time */
   }
-  if (count > 0 && !served_any) address_remove(&address);
+  if (count > 0 && !served_any) address_remove(&address); /* nobody has served there */
   http_stop(service->http);
   hard_stop = 1;
   finder_stop(&finder);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/printable.h"
+#include "base/signals.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -92,6 +93,7 @@ void cli_last_words(const char *message, const char *const *made) {
   action.sa_flags = (int)SA_NODEFER;
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  if (!signals_ignored(SIGHUP)) sigaction(SIGHUP, &action, NULL);
 }
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }

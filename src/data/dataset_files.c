@@ -238,26 +238,12 @@ static Status check_not_parts(const char *directory, char *const *names, size_t 
                     directory);
 }
 
-/* Beside folders that are no parts, one of a part's name without folders of its own is a class: of vehicles, "Train". */
-static Status is_class(const char *folder, char *const *names, size_t count, bool *is) {
-  char **inside;
-  size_t classes, parts = 0;
-  TRY(list_folders(folder, &inside, &classes));
-  files_list_free(inside, classes);
-  while (parts < count && dataset_split_named(names[parts]) != DATASET_SPLIT_NONE) parts++;
-  *is = classes == 0 && parts < count;
-  return STATUS_OK;
-}
-
 /* The folders of the training and of the test part: both of a split, or only the first, which may be `directory` itself. */
 static Status find_parts(const char *directory, char **train, char **test) {
   char **names;
   size_t count;
   TRY(list_folders(directory, &names, &count));
-  bool class = false;
   Status status = find_split(directory, names, count, DATASET_SPLIT_TRAIN, train);
-  if (status == STATUS_OK && *train) status = is_class(*train, names, count, &class);
-  if (class) free(*train), *train = NULL;
   if (status == STATUS_OK && *train) status = find_split(directory, names, count, DATASET_SPLIT_TEST, test);
   if (status == STATUS_OK && *train && !*test) status = find_split(directory, names, count, DATASET_SPLIT_VALIDATION, test);
   if (status == STATUS_OK && !*train) status = check_not_parts(directory, names, count);

@@ -427,7 +427,7 @@ static void write_log(const HttpRequest *r, double seconds, bool whole) {
   json_t *line =
       json_pack("{s:s, s:s, s:s, s:o, s:s, s:i, s:f, s:I, s:I, s:b}", "time", time_text, "id", r->id, "client", r->client, "method",
                 json_build_string(r->method), "path", route_path(r), "status", r->replied, "ms", (double)(int64_t)(1e5 * seconds) / 100,
-                "bytes_in", (json_int_t)r->body_bytes, "bytes_out", (json_int_t)r->sent, "complete", whole);
+                "bytes_in", (json_int_t)(r->body_bytes + r->discarded), "bytes_out", (json_int_t)r->sent, "complete", whole);
   if (line && r->notes) json_object_update_missing(line, r->notes);
   char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   if (text) fprintf(r->http->options.log, "%s\n", text);

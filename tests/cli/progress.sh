@@ -40,6 +40,9 @@ interrupt "Ctrl-C before training" "nothing is kept. Start it again with the sam
 expect "and the same command again" 0 "${tiny[@]}" --max-steps 1 --batch 8 --out early -q
 interrupt "Ctrl-C in astra-kmeans" "nothing new is kept, and what lay in --out is as it was" "$bin/astra-kmeans" init "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out books
 [ ! -e books ] || report "a folder is left: $(find books | tr '\n' ' ')"
+mkdir prepared
+interrupt "Ctrl-C in astra-kmeans with a folder that was there" "what lay in --out is as it was" "$bin/astra-kmeans" init "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out prepared
+[ -d prepared ] || report "the folder that was there is gone"
 mkdir notes elsewhere
 touch notes/mine
 ln -s elsewhere link

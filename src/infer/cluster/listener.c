@@ -663,7 +663,7 @@ static Status tick(Listener *l) {
     notify_send("WATCHDOG=1");
     l->next_alive = now + notify_interval();
   }
-  if (l->announcer > 0 && waitpid(l->announcer, NULL, WNOHANG) == l->announcer) {
+  if (l->announcer > 0 && !*l->options->stop && waitpid(l->announcer, NULL, WNOHANG) == l->announcer) {
     log_warning("the process that announces this worker has ended: leaders find it by its address alone; start it again to announce it");
     l->announcer = 0;
   }

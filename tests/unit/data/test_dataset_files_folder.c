@@ -108,31 +108,6 @@ static void test_other_names_of_splits(void **state) {
   }
 }
 
-/* Vehicles, say: no part, as there are no classes in it, and others beside it that are no parts. */
-static void test_a_class_with_the_name_of_a_part(void **state) {
-  (void)state;
-  static const char *const classes[] = {"Car", "Test", "Train"};
-  Dataset *set;
-  char name[64];
-  for (size_t i = 0; i < 3; i++) {
-    snprintf(name, sizeof name, "vehicles/%s/a.png", classes[i]);
-    testing_image(name, 2, 2, (uint8_t)i, 0, 0);
-  }
-  assert_ok(open_folder(&set, "vehicles", DATASET_TRAIN));
-  assert_int_equal(dataset_classes(set), 3);
-  for (size_t i = 0; i < 3; i++) assert_string_equal(dataset_labels(set)[i], classes[i]);
-  assert_int_equal(dataset_count(set), 3);
-  assert_non_null(strstr(dataset_describe(set), "3 images, 3 classes"));
-  dataset_close(set);
-  testing_image("one/only/a.png", 2, 2, 0, 0, 0);
-  assert_ok(open_folder(&set, "one", DATASET_TRAIN));
-  assert_non_null(strstr(dataset_describe(set), "1 image, 1 class, from"));
-  dataset_close(set);
-  testing_image("flat/train/a.png", 2, 2, 0, 0, 0); /* nothing else that would be a class */
-  testing_image("flat/test/a.png", 2, 2, 0, 0, 0);
-  assert_fails(open_folder(&set, "flat", DATASET_TRAIN), STATUS_BAD_FILE, "flat/train: no class folders");
-}
-
 static void test_refused(void **state) {
   (void)state;
   Dataset *set;
@@ -209,7 +184,6 @@ int main(void) {
       cmocka_unit_test(test_split),
       cmocka_unit_test(test_every_fifth),
       cmocka_unit_test(test_other_names_of_splits),
-      cmocka_unit_test(test_a_class_with_the_name_of_a_part),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_circle),
       cmocka_unit_test(test_broken_image),

@@ -322,7 +322,6 @@ static Status train_locked(Session *session, TrainCommand *command, int argc, ch
   interrupt_last_checkpoint(command->resume, session->step);
   interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
-  signal(SIGPIPE, SIG_IGN); /* Ctrl-C ends what reads the log, too, before the checkpoint is written */
   TRY(ranks_follow(ranks_self() == 0 ? note_run(session, command, argc, argv) : STATUS_OK));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
@@ -519,6 +518,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
 static Status run_process(int argc, char **argv) {
   TrainCommand command;
   TRY(ranks_agree(prepare(&command, argc, argv)));
+  if (!command.dry_run && !command.eval_only) signal(SIGPIPE, SIG_IGN); /* a training outlives what reads its log, which Ctrl-C ends, too */
   if (ranks_self() == 0) log_quiet(command.train.quiet);
   log_verbose(command.verbose);
   TRY(ranks_agree(cli_check_kernels(command.backend)));

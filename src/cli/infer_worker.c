@@ -154,6 +154,7 @@ static Status run(const Worker *w) {
     return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run, or --fetch DIR, into which the "
                                         "leader's is fetched");
   if (w->checkpoint && w->fetch) return status_set(STATUS_BAD_USAGE, "--checkpoint and --fetch: give one of the two");
+  signal(SIGPIPE, SIG_IGN); /* a worker outlives what reads its log */
   log_quiet(w->quiet);
   Status listen = address_parse(w->listen, &options.listen);
   if (listen != STATUS_OK) return status_wrap(listen, "--listen");
@@ -168,7 +169,6 @@ static Status run(const Worker *w) {
   fetch.directory = place;
   if (status == STATUS_OK && !lacks) status = load(w, found ? found : w->checkpoint, &weights);
   infer_run_catch_signals();
-  signal(SIGPIPE, SIG_IGN); /* a worker outlives what reads its log */
   if (status == STATUS_OK) status = listener_run(&options);
   free(found);
   free(place);

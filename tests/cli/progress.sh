@@ -20,18 +20,19 @@ same_weights=$(cmp plain/model.safetensors verbose/model.safetensors 2>&1) || re
 
 # ---- Ctrl-C in K-means
 
-# interrupt NAME WORDS COMMAND...: a K-means that would take minutes is ended by SIGINT
+# interrupt NAME WORDS COMMAND...: a K-means that would take minutes is ended by SIGINT, or by $signal
+signal=INT
 interrupt() {
   name=$1
   local words=$2
   shift 2
-  "$@" --kmeans-samples 1000000 --kmeans-iterations 1000000 --kmeans-restarts 1000 --codebook-size 256 >out 2>err </dev/null &
+  env --default-signal="$signal" "$@" --kmeans-samples 1000000 --kmeans-iterations 1000000 --kmeans-restarts 1000 --codebook-size 256 >out 2>err </dev/null &
   running=$!
   until grep -q "^embeddings 100%" err || ! kill -0 "$running" 2>/dev/null; do sleep 0.02; done
   sleep 0.1
-  kill -INT "$running"
+  kill -"$signal" "$running"
   wait "$running"
-  [ $? = 130 ] || report "it did not end by SIGINT"
+  [ $? = $((128 + $(kill -l "$signal"))) ] || report "it did not end by SIG$signal"
   running=
   err "$words"
 }
@@ -48,6 +49,9 @@ touch notes/mine
 ln -s elsewhere link
 interrupt "Ctrl-C before training into a link" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out link
 [ -L link ] && [ -d elsewhere ] || report "the link, or what it leads to, is gone"
+signal=HUP
+interrupt "a terminal closed before training" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out closed
+[ ! -e closed ] || report "a folder is left: $(find closed | tr '\n' ' ')"
 interrupt "Ctrl-C before training, beside other files" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out notes
 [ "$(ls notes)" = mine ] || report "not the file alone that was there: $(find notes | tr '\n' ' ')"
 

@@ -39,7 +39,7 @@ running=
 
 # A request whose body is not whole yet keeps the first service while the second one already listens.
 name="a service that ends while another takes its path"
-serve() { "$bin/astra-serve" -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log 2>"$1.log" 3>&- & }
+serve() { "${usual[@]}" "$bin/astra-serve" -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log 2>"$1.log" 3>&- & }
 says() { for _ in $(seq 300); do grep -qs "$2" "$1.log" && return; sleep 0.1; done; report "$1 does not say '$2': $(cat "$1.log")"; }
 serve first; first=$!; running=$first; says first 'listening on'
 mkfifo body
@@ -59,7 +59,7 @@ wait $client; grep -q '"choices"' answer || report "the request was cut short: $
 wait $first || report "exit code $?"
 [ -S socket ] || report "the path of the second service is gone"
 curl -sS --unix-socket socket http://astra/health >out 2>err || report "nobody answers"
-kill -TERM $second; wait $second || report "exit code $?"; running=
+kill -HUP $second; wait $second || report "exit code $? at the end of its terminal"; running=
 [ ! -e socket ] || report "the path is still there"
 
 [ $failed = 0 ] && echo "signals: ok"

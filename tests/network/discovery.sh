@@ -122,6 +122,9 @@ until_free a b
 start_worker text 0.0.0.0:0 -c "$work/text" "${key[@]}" --announce --name "a text $$"
 announced text "a text $$"
 lead "another model" 0 -c "$work/model" --peers auto "${key[@]}" --json -v "$work/1.ppm"; err "another model"; err "going on without it"
+kill -KILL $(pgrep -P "${listener[text]}")
+for ((i = 0; i < 100; i++)); do ! grep -q "the process that announces this worker has ended" "$work/text.log" || break; sleep 0.1; done
+[ $i -lt 100 ] || report "the loss of what announces is not said: $(tail -n 2 "$work/text.log")"
 stop_worker text
 stop_worker b
 

@@ -1,130 +1,10 @@
-/* /v1/completions, /v1/chat/completions and /v1/images/classify over real connections, with a scripted engine (fake_engine.h) behind them:
- * forms of the answers, log-probabilities, characters that come in pieces, stop strings, full queues, failures, clients that leave or read
- * slowly, and the end of the service. The tokenizer is that of tests/golden/stories260K: ids 3 to 258 are the bytes. */
-#include "base/clock.h"
-#include "base/files.h"
-#include "data/image.h"
-#include "serve/completion.h"
-#include "serve/image_request.h"
-#include "serve/service_routes.h"
-#include "unit/remove_tree.h"
-#include "unit/serve/fake_engine.h"
-#include "unit/serve/http_client.h"
-#include <cmocka.h>
+/* /v1/completions and /v1/chat/completions over real connections, with a scripted engine (fake_engine.h) behind them: forms of the answers,
+ * log-probabilities, characters that come in pieces, stop strings, full queues, failures, clients that leave or read slowly, and the end of
+ * the service. */
+#include "unit/serve/service_fixture.h"
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-
-enum { BYTE = 3, VOCABULARY_SIZE = 512, CONTEXT = 64 };
-
-static Vocabulary vocabulary;
-static ChatTemplate *chat;
-static ModelConfig config = {.kind = MODEL_LLAMA, .vocabulary = VOCABULARY_SIZE, .context = CONTEXT};
-static ModelConfig image_config = {.kind = MODEL_VIT,
-                                   .image = 4,
-                                   .patch = 2,
-                                   .channels = 3,
-                                   .classes = FAKE_CLASSES,
-                                   .image_mean = {0.5, 0.5, 0.5},
-                                   .image_std = {1, 1, 1},
-                                   .resample = 2};
-static char *labels[FAKE_CLASSES] = {"none", "dark", "bright"};
-static Weights weights = {.config = &config}, image_weights = {.config = &image_config};
-
-typedef struct Fixture {
-  Service service;
-  Engine engine, images;
-  HttpAccess *access;
-  uint16_t port;
-} Fixture;
-
-static int open_vocabulary(void **state) {
-  (void)state;
-  char folder[TEMPORARY_PATH];
-  image_config.labels = labels;
-  if (vocabulary_open(&vocabulary, "tests/golden/stories260K", &config) != STATUS_OK) return -1;
-  if (make_temporary_folder(folder) != 0) return -1; /* no template there: ChatML */
-  return chat_template_open(&chat, folder, NULL) == STATUS_OK ? 0 : -1;
-}
-
-static int close_vocabulary(void **state) {
-  (void)state;
-  chat_template_free(chat);
-  vocabulary_close(&vocabulary);
-  return 0;
-}
-
-static Fixture *start_with(const int32_t *script, int count, void (*change)(HttpOptions *options)) {
-  Fixture *f = calloc(1, sizeof *f);
-  service_init(&f->service);
-  fake_engine_init(&f->engine, script, count);
-  fake_engine_init(&f->images, script, count);
-  f->service.models[0] = (ServiceModel){
-      .name = "m", .engine = &f->engine, .weights = &weights, .vocabulary = &vocabulary, .chat = chat, .tokens_max = CONTEXT};
-  f->service.models[1] = (ServiceModel){.name = "pictures", .engine = &f->images, .weights = &image_weights, .images_max = 2};
-  f->service.count = 2;
-  assert_int_equal(http_access_new(&f->access, NULL, 0), STATUS_OK);
-  HttpOptions options = client_options(service_routes, &f->service, f->access);
-  options.finished = service_finished;
-  if (change) change(&options);
-  assert_int_equal(client_start(&f->service.http, &options, &f->port), STATUS_OK);
-  return f;
-}
-
-static Fixture *start(const int32_t *script, int count) { return start_with(script, count, NULL); }
-
-static void finish(Fixture *f) {
-  http_stop(f->service.http);
-  fake_engine_release(&f->engine);
-  fake_engine_release(&f->images);
-  http_access_free(f->access);
-  service_release(&f->service);
-  free(f);
-}
-
-/* Its JSON, which the caller releases; releases the answer. */
-static json_t *parse(Answer *answer, long status) {
-  if (answer->status != status) fail_msg("status %ld, not %ld: %s", answer->status, status, answer->body);
-  json_t *value = json_loads(answer->body, 0, NULL);
-  if (!value) fail_msg("no JSON: %s", answer->body);
-  answer_release(answer);
-  return value;
-}
-
-static json_t *post(Fixture *f, const char *path, const char *json, long status) {
-  Answer answer = client_post(f->port, path, json);
-  return parse(&answer, status);
-}
-
-/* Compares a part of JSON, as a path of names and numbers, with JSON text. */
-static void check_part(const json_t *value, const char *path, const char *wanted) {
-  char name[64];
-  const json_t *at = value;
-  for (const char *rest = path; *rest;) {
-    size_t length = strcspn(rest, ".");
-    snprintf(name, sizeof name, "%.*s", (int)length, rest);
-    at = json_is_array(at) ? json_array_get(at, (size_t)atoi(name)) : json_object_get(at, name);
-    rest += length + (rest[length] == '.');
-  }
-  char *text = at ? json_dumps(at, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)) : strdup("(nothing)");
-  if (strcmp(text, wanted) != 0) fail_msg("%s is %s, not %s", path, text, wanted);
-  free(text);
-}
-
-/* The events of a stream that are JSON, as an array. */
-static json_t *events_of(const char *body) {
-  json_t *list = json_array();
-  for (const char *at = strstr(body, "data: "); at; at = strstr(at + 1, "data: "))
-    if (at[6] == '{') json_array_append_new(list, json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL));
-  return list;
-}
-
-static void wait_until(atomic_int *count, int wanted) {
-  for (int i = 0; i < 1000 && *count < wanted; i++) client_sleep(0.01);
-  assert_true(*count >= wanted);
-}
-
-static const int32_t letters[] = {BYTE + 'a', BYTE + 'b', BYTE + 'c', BYTE + 'd'};
 
 /* As lm-eval's client asks: ids, echo, one new token that it throws away. */
 static void echoes_with_logprobs(void **state) {
@@ -479,6 +359,16 @@ static void requests_that_wait_hold_no_json(void **state) {
   finish(f);
 }
 
+static ChatTemplate *template_of(const char *source) {
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32];
+  ChatTemplate *template;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+  assert_int_equal(files_write(path, source, strlen(source)), STATUS_OK);
+  assert_int_equal(chat_template_open(&template, folder, NULL), STATUS_OK);
+  return template;
+}
+
 /* It is the client's to send less. */
 static void chats_beyond_the_template_are_refused(void **state) {
   (void)state;
@@ -486,12 +376,8 @@ static void chats_beyond_the_template_are_refused(void **state) {
       "{% for m in messages %}{% for a in m.content %}{% for b in m.content %}{% endfor %}{% endfor %}{% endfor %}";
   static const char *const paths[] = {"/tokenize", "/v1/chat/completions"};
   enum { LENGTH = 3000 };
-  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32], body[LENGTH + 128];
-  ChatTemplate *quadratic;
-  assert_int_equal(make_temporary_folder(folder), 0);
-  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-  assert_int_equal(files_write(path, source, sizeof source - 1), STATUS_OK);
-  assert_int_equal(chat_template_open(&quadratic, folder, NULL), STATUS_OK);
+  char body[LENGTH + 128];
+  ChatTemplate *quadratic = template_of(source);
   Fixture *f = start(letters, 4);
   f->service.models[0].chat = quadratic;
   snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"%0*d\"}]}", (int)LENGTH, 0);
@@ -511,12 +397,8 @@ static void long_chats_are_not_encoded(void **state) {
   static const char source[] = "{% for i in range(100) %}{{ messages[0].content }}{% endfor %}";
   static const char *const paths[] = {"/tokenize", "/v1/chat/completions"};
   enum { LENGTH = 400, MOST = (512 * CONTEXT + 511) / 100 };
-  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32], body[LENGTH + 128];
-  ChatTemplate *longer;
-  assert_int_equal(make_temporary_folder(folder), 0);
-  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-  assert_int_equal(files_write(path, source, sizeof source - 1), STATUS_OK);
-  assert_int_equal(chat_template_open(&longer, folder, NULL), STATUS_OK);
+  char body[LENGTH + 128];
+  ChatTemplate *longer = template_of(source);
   Fixture *f = start(letters, 4);
   f->service.models[0].chat = longer;
   snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"%0*d\"}]}", (int)LENGTH, 0);
@@ -663,12 +545,6 @@ static void failures_are_told(void **state) {
   finish(f);
 }
 
-static size_t make_image(uint8_t level, char *bytes, size_t room) {
-  int used = snprintf(bytes, room, "P6 4 4 255\n");
-  memset(bytes + used, level, 48);
-  return (size_t)used + 48;
-}
-
 /* It may pass: the client is told to come back, or to ask for less. */
 static void lack_of_memory_may_pass(void **state) {
   (void)state;
@@ -709,8 +585,6 @@ static void clients_that_leave_cancel(void **state) {
   assert_int_equal(http_counts(f->service.http).requests, 0);
   finish(f);
 }
-
-static void limit_time(HttpOptions *options) { options->request_seconds = 0.5; }
 
 static void late_answers_end(void **state) {
   (void)state;
@@ -802,214 +676,6 @@ static void expires(void **state) {
   finish(f);
 }
 
-/* ---- images */
-
-static Answer send_form(Fixture *f, const char *path, const uint8_t *levels, int count) {
-  static char body[8192];
-  size_t used = 0;
-  for (int i = 0; i < count; i++) {
-    used += (size_t)sprintf(body + used, "--BB\r\nContent-Disposition: form-data; name=\"image\"; filename=\"%d.ppm\"\r\n\r\n", i);
-    if (levels[i])
-      used += make_image(levels[i], body + used, sizeof body - used);
-    else
-      used += (size_t)sprintf(body + used, "none");
-    used += (size_t)sprintf(body + used, "\r\n");
-  }
-  used += (size_t)sprintf(body + used, "--BB\r\nContent-Disposition: form-data; name=\"top\"\r\n\r\n2\r\n--BB--\r\n");
-  const char *fields[] = {"Content-Type: multipart/form-data; boundary=BB", NULL};
-  return client_ask(f->port, NULL, path, fields, body, used);
-}
-
-static void classifies_images(void **state) {
-  (void)state;
-  Fixture *f = start(letters, 4);
-  char bytes[128];
-  const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
-  size_t size = make_image(10, bytes, sizeof bytes);
-  Answer answer = client_ask(f->port, NULL, "/v1/images/classify?top=1&model=pictures", fields, bytes, size);
-  json_t *v = parse(&answer, 200);
-  check_part(v, "results.0.classes", "[{\"index\":1,\"label\":\"dark\",\"probability\":0.6652}]");
-  json_decref(v);
-  /* A batch of 250 alone, which ends at one that is none, then 10 and 10. */
-  const uint8_t levels[] = {250, 0, 10, 10};
-  answer = send_form(f, "/v1/images/classify", levels, 4);
-  v = parse(&answer, 200);
-  check_part(v, "results.0.classes.0.label", "\"bright\"");
-  check_part(v, "results.2.classes.0.label", "\"dark\"");
-  check_part(v, "results.3.classes.0.label", "\"dark\"");
-  check_part(v, "results.3.name", "\"3.ppm\"");
-  assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(v, "results"), 3), "classes")), 2);
-  assert_true(json_is_string(json_object_get(json_array_get(json_object_get(v, "results"), 1), "error")));
-  check_part(v, "usage.images", "3");
-  json_decref(v);
-  const uint8_t none[] = {0, 0};
-  answer = send_form(f, "/v1/images/classify", none, 2);
-  json_decref(parse(&answer, 422));
-  f->images.failure = "gone";
-  answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, size);
-  json_decref(parse(&answer, 500));
-  answer = client_ask(f->port, NULL, "/v1/images/classify?top=0", fields, bytes, size);
-  json_decref(parse(&answer, 400));
-  answer = client_ask(f->port, NULL, "/v1/images/classify?model=m", fields, bytes, size);
-  json_decref(parse(&answer, 400));
-  finish(f);
-}
-
-static void *ask_for_images(void *context) {
-  Fixture *f = context;
-  const uint8_t levels[] = {250, 250, 10, 10, 250};
-  Answer *answer = malloc(sizeof *answer);
-  *answer = send_form(f, "/v1/images/classify", levels, 5);
-  return answer;
-}
-
-/* As what_was_let_in_goes_on: the batches behind the first. */
-static void all_batches_are_let_in(void **state) {
-  (void)state;
-  Fixture *f = start(letters, 4);
-  pthread_t thread;
-  void *answer;
-  f->images.queue_max = 1;
-  f->images.hold = true;
-  pthread_create(&thread, NULL, ask_for_images, f);
-  wait_until(&f->images.count, 1);
-  f->images.queue_max = 0;
-  fake_engine_set(&f->images, false);
-  pthread_join(thread, &answer);
-  json_t *v = parse(answer, 200);
-  check_part(v, "usage.images", "5");
-  json_decref(v);
-  free(answer);
-  finish(f);
-}
-
-static void one_thread(HttpOptions *options) {
-  options->threads = 1;
-  options->max_body = 16 << 20;
-  options->bodies = 64 << 20;
-}
-
-/* What one image takes of an HTTP thread and of memory is limited, also of a file that is long enough for its pixels. */
-static void images_have_a_limit_of_pixels(void **state) {
-  (void)state;
-  enum { SIDE = 8192, MORE = IMAGE_REQUEST_PIXELS / SIDE + 1, ROOM = 2 << 20 };
-  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
-  const char *fields[] = {"Content-Type: image/png", NULL};
-  Fixture *f = start_with(letters, 4, one_thread);
-  assert_int_equal(make_temporary_folder(folder), 0);
-  snprintf(path, sizeof path, "%s/large.png", folder);
-  for (int more = 0; more < 2; more++) {
-    Image image = {0};
-    char *bytes;
-    size_t size;
-    assert_int_equal(image_new(&image, SIDE, more ? MORE : MORE - 1), STATUS_OK);
-    assert_int_equal(image_save_png(&image, path), STATUS_OK);
-    image_release(&image);
-    assert_int_equal(files_read(path, ROOM, &bytes, &size), STATUS_OK);
-    bytes = realloc(bytes, ROOM);
-    memset(bytes + size, 0, ROOM - size); /* behind the end of the PNG */
-    Answer answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, ROOM);
-    json_t *v = parse(&answer, more ? 422 : 200);
-    if (more)
-      check_part(v, "error.message",
-                 "\"the image: 8192 x 8193 pixels; 1 to 65535 per side and up to 67108864 in all are accepted; make the image smaller\"");
-    json_decref(v);
-    free(bytes);
-  }
-  finish(f);
-}
-
-/* A large image, or one whose last checksum is wrong, so that it is decoded to its end for nothing; the caller frees it. */
-static char *make_large(bool broken, size_t *size) {
-  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
-  Image image = {0};
-  char *bytes;
-  assert_int_equal(make_temporary_folder(folder), 0);
-  snprintf(path, sizeof path, "%s/large.png", folder);
-  assert_int_equal(image_new(&image, 4096, 4096), STATUS_OK);
-  assert_int_equal(image_save_png(&image, path), STATUS_OK);
-  image_release(&image);
-  assert_int_equal(files_read(path, 16 << 20, &bytes, size), STATUS_OK);
-  if (broken) bytes[*size - 13] ^= 1; /* 12 bytes of IEND behind it */
-  return bytes;
-}
-
-/* Before a batch is full, and where images that cannot be read fill none, the thread has time for other requests. */
-static void large_images_leave_time(void **state) {
-  (void)state;
-  enum { COUNT = 6 };
-  static const char part[] = "--BB\r\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\r\n\r\n", end[] = "--BB--\r\n";
-  for (int broken = 0; broken < 2; broken++) {
-    Fixture *f = start_with(letters, 4, one_thread);
-    f->service.models[1].images_max = COUNT;
-    size_t size, used;
-    char *image = make_large(broken, &size), *text = malloc(COUNT * (size + sizeof part + 2) + 512);
-    used = (size_t)sprintf(text,
-                           "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=BB\r\n"
-                           "Content-Length: %zu\r\n\r\n",
-                           COUNT * (sizeof part - 1 + size + 2) + sizeof end - 1);
-    for (int i = 0; i < COUNT; i++) {
-      used += (size_t)sprintf(text + used, "%s", part);
-      memcpy(text + used, image, size);
-      used += size;
-      used += (size_t)sprintf(text + used, "\r\n");
-    }
-    used += (size_t)sprintf(text + used, "%s", end);
-    int fd = client_connect(f->port, 0);
-    for (size_t sent = 0; sent < used;) {
-      ssize_t bytes = send(fd, text + sent, used - sent, MSG_NOSIGNAL);
-      assert_true(bytes > 0);
-      sent += (size_t)bytes;
-    }
-    client_sleep(0.05);
-    Answer answer = client_get(f->port, "/health");
-    assert_int_equal(answer.status, 200);
-    answer_release(&answer);
-    assert_int_equal(recv(fd, text, 1, MSG_DONTWAIT), -1); /* it is not done */
-    assert_int_equal(recv(fd, text, 12, 0), 12);
-    assert_memory_equal(text, broken ? "HTTP/1.1 422" : "HTTP/1.1 200", 12);
-    close(fd);
-    free(image);
-    free(text);
-    finish(f);
-  }
-}
-
-/* Neither a late answer nor the end of the service is a full queue. */
-static void late_images_end(void **state) {
-  (void)state;
-  static char text[1 << 16];
-  char bytes[128], head[256];
-  const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
-  size_t size = make_image(10, bytes, sizeof bytes);
-  Fixture *f = start_with(letters, 4, limit_time);
-  f->images.hold = true;
-  Answer answer = client_ask(f->port, NULL, "/v1/images/classify", fields, bytes, size);
-  assert_non_null(strstr(answer.head, "Retry-After: 7"));
-  json_t *v = parse(&answer, 503);
-  check_part(v, "error.code", "null");
-  check_part(v, "error.message", "\"the answer was not complete within --request-timeout\"");
-  json_decref(v);
-  wait_until(&f->images.cancelled, 1);
-  finish(f);
-
-  f = start(letters, 4);
-  f->images.hold = true;
-  int fd = client_connect(f->port, 0);
-  snprintf(head, sizeof head, "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %zu\r\n\r\n", fields[0], size);
-  client_send(fd, head);
-  assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
-  wait_until(&f->images.count, 1);
-  http_drain(f->service.http);
-  http_expire(f->service.http);
-  client_drain(fd, text, sizeof text);
-  assert_non_null(strstr(text, "503"));
-  assert_non_null(strstr(text, "shutting down"));
-  assert_null(strstr(text, "queue_full"));
-  close(fd);
-  finish(f);
-}
-
 /* ---- for those who operate it */
 
 static void counts_and_tells(void **state) {
@@ -1073,11 +739,6 @@ int main(void) {
                                      cmocka_unit_test(slow_readers_get_it_in_one),
                                      cmocka_unit_test(drains),
                                      cmocka_unit_test(expires),
-                                     cmocka_unit_test(classifies_images),
-                                     cmocka_unit_test(all_batches_are_let_in),
-                                     cmocka_unit_test(images_have_a_limit_of_pixels),
-                                     cmocka_unit_test(large_images_leave_time),
-                                     cmocka_unit_test(late_images_end),
                                      cmocka_unit_test(counts_and_tells)};
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

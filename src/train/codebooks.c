@@ -569,7 +569,30 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   return status;
 }
 
-static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
+/* Of a training batch, on the mean of an epoch: texts to classify are padded to the longest of their batch, not to that of all. The place
+ * in the data is another afterwards. */
+static Status rows_per_batch(Session *session, int64_t *rows) {
+  const TaskSource *source = session->task->source;
+  const int64_t steps = session->data.steps;
+  *rows = session_batch(session) * session->tokens;
+  if (source->rows == NULL) return STATUS_OK;
+  int64_t all = 0;
+  TRY(source->seek(session, TASK_TRAIN, 0, 0));
+  for (int64_t step = 0; step < steps; step++) {
+    TaskBatch batch;
+    TRY(source->next(session, TASK_TRAIN, &batch));
+    all += batch.whole * batch.tokens;
+  }
+  *rows = (all + steps / 2) / steps;
+  return STATUS_OK;
+}
+
+/* Once there are codewords: what training moves them by starts with n = rows of a batch / K. */
+static Status start_averages(Session *session) {
+  int64_t rows;
+  TRY(rows_per_batch(session, &rows));
+  return emulate_start_ema(&session->emulation, rows);
+}
 
 Status codebooks_fit(Session *session, CodebookReport *reports) {
   Watcher watcher;
@@ -604,7 +627,7 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   if (status == STATUS_OK) status = session_use_rate(session, session->emulation.rates - 1);
   param_refresh_shadows(model_params(session->model), false);
   optimizer_start_average(&session->optimizer); /* else the basis and predictions would start from zeros in it */
-  return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
+  return status == STATUS_OK ? start_averages(session) : status;
 }
 
 /* Appends what two configurations disagree on; nothing where they agree. */
@@ -669,7 +692,7 @@ Status codebooks_read(Session *session, const char *path) {
                       "checkpoint that has them for the same image size and site",
                       path);
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
-  return emulate_start_ema(&session->emulation, rows_per_batch(session));
+  return start_averages(session);
 }
 
 void codebooks_constrain(Session *session, const uint16_t *frequencies, double weight) {

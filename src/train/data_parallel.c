@@ -473,12 +473,10 @@ static Status open_sums(DataParallel *parallel) {
 
 Status data_parallel_open(Session *session) {
   if (ranks_count() == 1) return STATUS_OK;
-  int64_t samples = session->data.count[TASK_TRAIN], smallest = session->options.batch;
-  if (samples > 0 && samples < smallest) smallest = samples;
-  if (smallest < ranks_count())
+  if (session_batch(session) < ranks_count())
     return ranks_common(status_set(STATUS_BAD_USAGE,
                                    "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
-                                   (long long)smallest, ranks_count(), session->task->source->name.samples));
+                                   (long long)session_batch(session), ranks_count(), session->task->source->name.samples));
   session->share = (Share){ranks_self(), ranks_count()};
   DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
   if (parallel == NULL) return status_no_memory(NULL, "a job of ranks");

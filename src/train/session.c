@@ -530,6 +530,11 @@ const char *session_test_name(const Session *session) {
   return session->options.validation_part > 0 ? "valid" : session->task->source->name.test;
 }
 
+int64_t session_batch(const Session *session) {
+  const int64_t samples = session->data.count[TASK_TRAIN], batch = session->options.batch;
+  return samples > 0 && samples < batch ? samples : batch;
+}
+
 Status session_check_classes(const Session *session) {
   if (session->report.new_head)
     return status_set(STATUS_BAD_USAGE,

@@ -192,6 +192,9 @@ const char *session_test_name(const Session *session);
 /* Whether weights that come from there come from nowhere: "random" and "mimetic" do, NULL does not. */
 bool session_is_scratch(const char *from);
 
+/* Samples of a training batch, of all ranks: options.batch, or all that there are where they are fewer. */
+int64_t session_batch(const Session *session);
+
 /* Before the head's answers are measured, or the head is kept without being trained: BAD_USAGE where the weights have none for the classes
  * of the data set; warns where their classes have other names. */
 Status session_check_classes(const Session *session);

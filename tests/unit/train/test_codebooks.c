@@ -112,6 +112,17 @@ static void averages_start_from_the_codebooks(void **state) {
   session_close(&session);
 }
 
+/* Where there are fewer images than --batch asks for, a batch is all of them. */
+static void averages_start_from_the_images_that_there_are(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  Session session;
+  options.batch = 3 * TINY_TRAIN;
+  tiny_open(&session, &options);
+  assert_float_equal((double)session.emulation.site[0].ema.sizes[0], (double)TINY_TRAIN * TINY_TOKENS / (double)options.entries, 1e-6);
+  session_close(&session);
+}
+
 /* A basis and predictions are fitted after the optimizer was made. */
 static void averaged_weights_start_from_the_fitted_ones(void **state) {
   (void)state;
@@ -286,6 +297,7 @@ int main(void) {
       cmocka_unit_test(samples_are_content_tokens_of_the_plain_model),
       cmocka_unit_test(the_same_seed_gives_the_same_codebooks),
       cmocka_unit_test(averages_start_from_the_codebooks),
+      cmocka_unit_test(averages_start_from_the_images_that_there_are),
       cmocka_unit_test(averaged_weights_start_from_the_fitted_ones),
       cmocka_unit_test(more_codewords_than_samples_are_refused),
       cmocka_unit_test(codebooks_are_read_back),

@@ -89,6 +89,40 @@ static void codebooks_count_tokens_and_no_padding(void **state) {
   session_close(&session);
 }
 
+/* Rows that the averages of a codebook count, of all codewords. */
+static double start_of_averages(const Session *session) {
+  const EmulateSite *site = &session->emulation.site[0];
+  double sum = 0;
+  for (int64_t k = 0; k < site->book.entries; k++) sum += (double)site->ema.sizes[k];
+  return sum;
+}
+
+/* Averages start from n = rows of a batch / K: a batch is as wide as its own longest text, whether codebooks are made or read. */
+static void averages_start_as_heavy_as_a_batch(void **state) {
+  (void)state;
+  static const int64_t batches[] = {8, 4 * TEXTS_TRAIN}; /* the second takes all texts at once */
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
+  for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    Session session;
+    int64_t rows = 0, steps;
+    options.batch = batches[i];
+    tiny_open(&session, &options);
+    steps = session.data.steps;
+    for (int64_t step = 0; step < steps; step++) {
+      TaskBatch batch;
+      tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
+      rows += batch.count * batch.tokens;
+    }
+    const double mean = (double)rows / (double)steps;
+    if (i == 0) assert_true(mean < 0.9 * (double)(options.batch * session.tokens)); /* most are narrower than the longest text */
+    assert_float_equal(start_of_averages(&session), mean, 1);
+    if (i == 0) tiny_check(tiny_save(&session));
+    tiny_check(codebooks_read(&session, options.out));
+    assert_float_equal(start_of_averages(&session), mean, 1);
+    session_close(&session);
+  }
+}
+
 /* ---------------------------------------------------------------- measures */
 
 static void matthews_is_that_of_the_four_counts(void **state) {
@@ -179,6 +213,7 @@ int main(void) {
       cmocka_unit_test(matthews_is_that_of_the_four_counts),    cmocka_unit_test(a_cat_is_found),
       cmocka_unit_test(going_on_gives_the_same_bits),           cmocka_unit_test(the_checkpoint_classifies),
       cmocka_unit_test(what_is_for_plain_text_is_refused),      cmocka_unit_test(codebooks_count_tokens_and_no_padding),
+      cmocka_unit_test(averages_start_as_heavy_as_a_batch),
   };
   return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);
 }

@@ -1,13 +1,13 @@
 #!/bin/bash
 # The whole path in about a minute and a half: runs the bundled checkpoints that need no training, vit-cifar-g8 and gpt2-mini-g8, on four processes; then
-# fine-tunes the bundled vit-cifar for four devices on the bundled images, classifies eight images on four processes, and proves that the
+# fine-tunes the bundled vit-cifar-45k for four devices on the bundled images, classifies eight images on four processes, and proves that the
 # processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on from the beginning of a sentence. `make demo` builds first and calls this.
-#   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar and checkpoints/gpt2-mini
+#   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar-45k and checkpoints/gpt2-mini
 # BUILD names the build folder (build). The results lie in runs/demo and runs/demo-text; what an earlier demo left there is replaced. Needs
 # no network.
 set -Eeuo pipefail
 pictures_from=${1:+$(realpath -m "$1")}
-pictures_from=${pictures_from:-checkpoints/vit-cifar}
+pictures_from=${pictures_from:-checkpoints/vit-cifar-45k}
 text_from=${2:+$(realpath -m "$2")}
 text_from=${text_from:-checkpoints/gpt2-mini}
 cd "$(dirname "$0")/.."

@@ -13,6 +13,7 @@
 #include "data/loader.h"
 #include "data/text/text_loader.h"
 #include "data/tokenizer/tokenizer_config.h"
+#include "train/ranks.h"
 #include "train/session.h"
 #include "train/task.h"
 #include <stdlib.h>
@@ -86,6 +87,19 @@ static Status configure_images(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* Images are mixed within a rank's share of a batch (task.c): where that is one image it has no other, and nothing would be mixed. A run
+ * that goes on was accepted when it was begun. */
+static Status check_mixing(const Session *session) {
+  const TrainOptions *options = &session->options;
+  const long long batch = (long long)session_batch(session), ranks = ranks_count();
+  const bool mixup = options->mixup > 0, mixes = mixup || options->cutmix > 0;
+  if (!mixes || options->resumed || batch >= 2 * ranks) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE,
+                    "--%s %g mixes pairs of images of %s, and a batch has %lld image%s: give --batch %lld or more, or --mixup 0 --cutmix 0",
+                    mixup ? "mixup" : "cutmix", mixup ? options->mixup : options->cutmix,
+                    ranks > 1 ? "each rank's share of a batch" : "a batch", batch, text_plural(batch), 2 * ranks);
+}
+
 /* The first --eval-samples of a folder are those of its first classes: it is gone through in another order, which is the same for every
  * seed, so that figures can be compared. */
 static void scatter_tested(const TrainOptions *options, Images *images) {
@@ -116,6 +130,7 @@ static Status start_images(Session *session) {
     if (options->crop_min > 0 && learning->augment.kind == AUGMENT_NONE)
       return status_set(STATUS_BAD_USAGE, "--crop-min is for --augment: with --augment none images are not cropped");
     learning->erase = options->erase;
+    TRY(check_mixing(session));
   }
   learning->crop_min = options->crop_min;
   images->loading[TASK_TEST].mark_broken = session->use != SESSION_LOOK; /* K-means takes any image for another */

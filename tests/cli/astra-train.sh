@@ -90,6 +90,10 @@ expect "too many threads" 2 "${tiny[@]}" --threads 257; err "from 0 to 256"
 expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
 expect "scale of no adapters" 2 "${tiny[@]}" --lora-alpha 8; err "--lora-alpha is for --lora RANK"
 expect "crops without augmentation" 2 "${tiny[@]}" --no-augment --crop-min 0.5; err "--crop-min is for --augment"
+for mixing in mixup cutmix; do # of an image with itself
+  expect "--$mixing of one image" 2 "${tiny[@]}" --$mixing 1 --batch 1; err "--$mixing 1 mixes pairs of images of a batch, and a batch has 1 image: give --batch 2 or more, or --mixup 0 --cutmix 0"
+done
+expect "no mixing of one image" 0 "${tiny[@]}" --mixup 0 --cutmix 0 --batch 1 --dry-run --out unmixed
 expect "token loss in evaluation" 2 "${tiny[@]}" --groups 4 --eval-token-loss 1; err "--eval-token-loss"
 
 if [ ! -e "$root/checkpoints/vit-base" ] && [ ! -e "$root/datasets/vit-base" ]; then

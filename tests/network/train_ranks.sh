@@ -150,6 +150,7 @@ refused() { # NAME CODE WORDS ARGUMENTS...
   [ "$(grep -c 'error:' "$work/err")" = 1 ] || report "$1: said by more than one"
 }
 refused "a batch of one" 2 "--batch 1: each of 2 ranks" "${plain[@]}" --batch 1 --out "$work/no"
+refused "mixing of one image" 2 "--mixup 0.2 mixes pairs of images of each rank's share of a batch, and a batch has 3 images: give --batch 4 or more" "${plain[@]}" --mixup 0.2 --batch 3 --out "$work/no"
 refused "a plan" 2 "--dry-run runs in one process" "${plain[@]}" --dry-run
 refused "no such option" 2 "unknown option --zzz" --zzz
 refused "no such data" 1 "nowhere" "${plain[@]}" --dataset folder:nowhere --out "$work/no"

@@ -80,6 +80,7 @@ static Status allocate_answer(Leader *leader) {
   }
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
   tape_record(leader->tape, false);
+  tape_use_bf16(leader->tape, setup->weights->bf16);
   return STATUS_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "infer/code_exchange.h"
 #include "sample_fixture.h"
 #include "unit/count_allocations.h"
+#include "unit/param_named.h"
 #include <math.h>
 
 enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, TOKENS = 16, CLASSES = 7, BATCH = 5 };
@@ -149,6 +150,40 @@ static void one_node_is_the_plain_model(void **state) {
     open_fixture(&f, groups, CLASS_DISTRIBUTED);
     assert_int_equal(partition_init(&p, TOKENS, 1, NULL), STATUS_OK);
     run_and_compare(&f, &p);
+    partition_release(&p);
+    close_fixture(&f);
+  }
+}
+
+/* The head, which the leader applies, computes in the precision of the nodes and of training: in bf16 1 + 2^-10 is 1, so that two classes
+ * are alike. */
+static void the_head_is_as_precise_as_the_nodes(void **state) {
+  (void)state;
+  for (WeightsPrecision precision = WEIGHTS_FP32; precision <= WEIGHTS_BF16; precision++) {
+    Fixture f;
+    Partition p;
+    LeaderAnswer answer;
+    ModelConfig config = {0};
+    assert_int_equal(sample_config(&config, "tiny", GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
+    sample_fixture_make(&f.base, &config);
+    ParamSet *params = model_params(f.base.sample.model);
+    const Tensor *weight = &param_named(params, "classifier.weight")->tensor, *bias = &param_named(params, "classifier.bias")->tensor;
+    const int64_t width = tensor_width(weight);
+    memset(weight->value, 0, (size_t)tensor_count(weight) * sizeof(real));
+    memset(bias->value, 0, (size_t)tensor_count(bias) * sizeof(real));
+    weight->value[0] = 1, weight->value[width] = (real)(1 + 1.0 / 1024);
+    sample_fixture_save(&f.base);
+    assert_int_equal(weights_use_precision(&f.base.weights, precision), STATUS_OK);
+    sample_pixels(&f.base.sample.config, 5, BATCH, f.pixels);
+    assert_int_equal(partition_init(&p, TOKENS, 4, NULL), STATUS_OK);
+    Leader *leader = start(&f, &p, false, 20);
+    assert_int_equal(leader_submit(leader, f.pixels, BATCH), STATUS_OK);
+    if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+    for (int i = 0; i < BATCH; i++) {
+      const real *logits = answer.logits + i * CLASSES;
+      assert_true(logits[0] != 0 && (logits[0] == logits[1]) == (precision == WEIGHTS_BF16));
+    }
+    leader_stop(leader);
     partition_release(&p);
     close_fixture(&f);
   }
@@ -408,6 +443,7 @@ int main(void) {
                                      cmocka_unit_test(the_last_blocks_may_be_apart),
                                      cmocka_unit_test(a_single_class_token_lives_on_node_0),
                                      cmocka_unit_test(one_node_is_the_plain_model),
+                                     cmocka_unit_test(the_head_is_as_precise_as_the_nodes),
                                      cmocka_unit_test(a_plain_model_does_not_run_on_more),
                                      cmocka_unit_test(two_requests_under_way),
                                      cmocka_unit_test(bytes_on_the_wire_are_exact),

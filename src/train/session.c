@@ -295,10 +295,9 @@ __attribute__((format(printf, 2, 3))) static void say(Session *session, const ch
   va_end(arguments);
 }
 
-/* After TaskSource.open: the source's batch, halved while an epoch would have fewer than 8 of them, down to 8 samples. Sessions that do not
- * train take the source's batch. */
-static void run_defaults_batch(Session *session) {
+void session_choose_batch(Session *session) {
   TrainOptions *options = &session->options;
+  const int64_t samples = session->data.count[TASK_TRAIN];
   if (options->earlier_defaults) { /* a run that was begun before defaults followed from the data goes on with those of its time */
     if (options->batch == 0) options->batch = session->task->source->defaults.batch;
     if (options->epochs == 0) options->epochs = session->task->source->defaults.epochs;
@@ -306,15 +305,12 @@ static void run_defaults_batch(Session *session) {
     if (options->warmup < 0) options->warmup = 100;
     if (options->eval_every == 0) options->eval_every = 1;
   }
-  if (options->batch > 0) return;
+  if (options->batch > 0 || (learning(session) && samples == 0)) return;
   options->batch = session->task->source->defaults.batch;
   if (!learning(session)) return;
-  int64_t samples = session->data.count[TASK_TRAIN];
-  while (samples > 0 && options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
-  if (samples > 0)
-    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, task_samples(session->task, samples));
-  else
-    say(session, "batch %lld", (long long)options->batch);
+  while (options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
+  options->batch = session_batch(session);
+  say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, task_samples(session->task, samples));
 }
 
 /* After TaskSource.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
@@ -754,7 +750,7 @@ static Status open_all(Session *session, ModelConfig *config) {
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
   TRY(session->task->source->open(session));
-  run_defaults_batch(session);
+  session_choose_batch(session);
   TRY(read_config(session, config));
   TRY(start_weights_find(session));
   TRY(start_weights_adopt(session, config));

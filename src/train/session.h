@@ -54,7 +54,7 @@ typedef struct TrainOptions {
   int test_part;            /* TextPart or SESSION_PART_AUTO: of what is evaluated */
   /* how long, how fast */
   int64_t epochs, max_steps;         /* epochs 0: run_defaults_length; max_steps 0: epochs decide */
-  int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults_batch */
+  int64_t batch, accumulate, warmup; /* batch 0: session_choose_batch; warmup SESSION_AUTO: by the length of the run */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
   int precision;                     /* TrainPrecision */
   int64_t recompute;                 /* blocks, from the first on, that the backward pass recomputes instead of keeping their values */
@@ -62,7 +62,7 @@ typedef struct TrainOptions {
   double rate_floor;
   bool shard_optimizer;       /* of a job of several ranks: each keeps the optimizer's states of its part alone (ZeRO-1) */
   int wire;                   /* Wire: how gradients travel between ranks */
-  OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults_batch */
+  OptimizerOptions optimizer; /* rate SESSION_AUTO: by where the weights come from */
   /* regularisation and augmentation */
   double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
   const char *augment;   /* augment_policy_parse */
@@ -191,6 +191,11 @@ const char *session_test_name(const Session *session);
 
 /* Whether weights that come from there come from nowhere: "random" and "mimetic" do, NULL does not. */
 bool session_is_scratch(const char *from);
+
+/* Where the options leave --batch open: the source's, of runs that train or plan halved while an epoch would have fewer than 8 of them,
+ * down to 8 samples or as many as there are. After TaskSource.open, and once more by a source that counts its samples later than that;
+ * nothing is chosen before. */
+void session_choose_batch(Session *session);
 
 /* Samples of a training batch, of all ranks: options.batch, or all that there are where they are fewer. */
 int64_t session_batch(const Session *session);

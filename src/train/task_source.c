@@ -409,6 +409,8 @@ static Status open_training(Session *session) {
   const TrainOptions *options = &session->options;
   Language *language = session->source;
   TRY(open_tokens(session, TASK_TRAIN));
+  session->data.count[TASK_TRAIN] = text_loader_count_windows(language->cache[TASK_TRAIN], session->tokens, true);
+  session_choose_batch(session);
   TextLoaderOptions loading = {.context = session->tokens,
                                .batch = (int)options->batch,
                                .shuffle = true,
@@ -416,7 +418,6 @@ static Status open_training(Session *session) {
                                .seed = (uint64_t)options->seed};
   Status status = text_loader_windows(&language->loader, language->cache[TASK_TRAIN], &loading);
   if (status != STATUS_OK) return status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
-  session->data.count[TASK_TRAIN] = text_loader_facts(language->loader)->samples;
   session->data.steps = text_loader_facts(language->loader)->steps;
   return STATUS_OK;
 }
@@ -456,23 +457,29 @@ static Status open_test(Session *session) {
   return text_windows_init(&language->windows, language->cache[TASK_TEST], session->tokens, stride);
 }
 
-static Status start_windows(Session *session) {
-  const TrainOptions *options = &session->options;
-  Language *language = session->source;
-  size_t numbers = (size_t)(options->batch * session->tokens);
-  language->ids = malloc(numbers * sizeof *language->ids);
-  language->labels = malloc(numbers * sizeof *language->labels);
-  if (language->ids == NULL || language->labels == NULL) return status_no_memory(NULL, "a batch of text");
-  session->data.bytes = 4 * numbers * sizeof(int32_t); /* ids and labels, of both parts */
-  rng_init(&language->rng, (uint64_t)options->seed, STREAM_DRAWN);
-  if (options->drawn) {
-    session->data.steps = DRAWN_WINDOWS / options->batch;
+/* Data, and with it the batch. */
+static Status open_windows(Session *session) {
+  const Language *language = session->source;
+  if (session->options.drawn) {
+    session->data.steps = DRAWN_WINDOWS / session->options.batch;
     return STATUS_OK;
   }
   TRY(open_test(session));
   session->data.count[TASK_TEST] = language->windows.count;
   if (session->use != SESSION_EVALUATE) return open_training(session);
   session->data.about[TASK_TRAIN] = session->data.about[TASK_TEST];
+  return STATUS_OK;
+}
+
+static Status start_windows(Session *session) {
+  Language *language = session->source;
+  TRY(open_windows(session));
+  size_t numbers = (size_t)(session->options.batch * session->tokens);
+  language->ids = malloc(numbers * sizeof *language->ids);
+  language->labels = malloc(numbers * sizeof *language->labels);
+  if (language->ids == NULL || language->labels == NULL) return status_no_memory(NULL, "a batch of text");
+  session->data.bytes += 4 * numbers * sizeof(int32_t); /* ids and labels, of both parts */
+  rng_init(&language->rng, (uint64_t)session->options.seed, STREAM_DRAWN);
   return STATUS_OK;
 }
 

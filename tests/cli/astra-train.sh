@@ -576,6 +576,10 @@ expect "no tokenizer" 1 --model gpt2 --init random --dataset text:text; err "no 
 expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
 expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
 expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"
+mkdir few; head -n 20 text/train.txt >few/train.txt; cp text/train.txt few/valid.txt
+expect "fewer windows than a usual batch" 0 "${story[@]}" --dataset text:few --context 400 --batch 0 --groups 0 --max-steps 1 --out few-windows
+err "defaults: batch \([3-7]\) for \1 windows, "
+expect "fewer windows than --batch" 1 "${story[@]}" --dataset text:few --context 400 --batch 8; err "windows, fewer than a batch of 8; make the batch smaller"
 expect "images for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
 expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from images"
 expect "an image's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"

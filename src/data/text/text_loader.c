@@ -145,10 +145,14 @@ static Status check_windows(const TokenCache *cache, const TextLoaderOptions *op
 }
 
 /* One more window than the labels fill when shuffled: room for the offset. */
+int64_t text_loader_count_windows(const TokenCache *cache, int64_t context, bool shuffle) {
+  const int64_t labels = token_cache_facts(cache)->tokens - 1;
+  return (labels + context - 1) / context + shuffle;
+}
+
 static Status size_epoch(TextLoader *loader) {
   const TextLoaderOptions *options = &loader->options;
-  int64_t labels = token_cache_facts(loader->cache)->tokens - 1,
-          windows = (labels + options->context - 1) / options->context + options->shuffle;
+  int64_t windows = text_loader_count_windows(loader->cache, options->context, options->shuffle);
   int64_t steps = options->drop_last ? windows / options->batch : (windows + options->batch - 1) / options->batch;
   loader->facts = (TextLoaderFacts){.samples = windows, .steps = steps, .width = options->context};
   if (windows > INT32_MAX)

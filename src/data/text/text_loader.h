@@ -51,6 +51,9 @@ typedef struct TextLoader TextLoader;
  * The cache stays the caller's and must outlive the loader. BAD_VALUE: fewer than T + 1 tokens, or options out of range. */
 Status text_loader_windows(TextLoader **loader, const TokenCache *cache, const TextLoaderOptions *options);
 
+/* As many of them as an epoch has. */
+int64_t text_loader_count_windows(const TokenCache *cache, int64_t context, bool shuffle);
+
 /* Which `count` texts stand for a whole set, in the order of the file: the first ones or, where text_labels_are_grouped, a random choice
  * that is always the same. They are the first of chosen [text_labels_count]. */
 void text_loader_choose(const LabelledText *set, int64_t count, int32_t *chosen);

@@ -432,6 +432,33 @@ static void a_model_from_scratch_is_made_for_its_text(void **state) {
   session_close(&session);
 }
 
+/* The number of windows is known once the text is tokens: a batch has no more of them, unless --batch says so. */
+static void few_windows_are_one_batch(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  Session session;
+  char few[256];
+  options.batch = 0;
+  tiny_open(&session, &options);
+  assert_int_equal(session.options.batch, 8); /* of 20 and more */
+  session_close(&session);
+  tiny_check(files_make_dirs(tiny_path("few")));
+  tiny_text_write(tiny_path("few/train.txt"), 12, 1);
+  tiny_text_write(tiny_path("few/valid.txt"), 21, 2);
+  snprintf(few, sizeof few, "text:%s/few", tiny_dir);
+  options.dataset = few;
+  tiny_open(&session, &options);
+  assert_in_range(session.data.count[TASK_TRAIN], 3, 7);
+  assert_int_equal(session.options.batch, session.data.count[TASK_TRAIN]);
+  assert_int_equal(session.data.steps, 1);
+  assert_non_null(strstr(session.chosen, " windows"));
+  tiny_steps(&session, 2);
+  session_close(&session);
+  options.batch = 8;
+  assert_int_equal(session_open(&session, &options, SESSION_TRAIN), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "fewer than a batch of 8"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_loss_is_that_of_every_token_but_the_first),
@@ -446,6 +473,7 @@ int main(void) {
       cmocka_unit_test(adapters_are_folded_in_and_go_on),
       cmocka_unit_test(a_run_leaves_a_whole_checkpoint),
       cmocka_unit_test(a_model_from_scratch_is_made_for_its_text),
+      cmocka_unit_test(few_windows_are_one_batch),
       cmocka_unit_test(what_does_not_fit_together_is_refused), /* the last: it cuts the test text */
   };
   return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);

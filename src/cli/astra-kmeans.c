@@ -465,7 +465,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   Status status = codebooks_fit(session, reports);
   if (status == STATUS_OK) status = save_made(session, train->out, kmeans->shared.overwrite);
   cli_last_words(NULL, NULL);
-  if (status != STATUS_OK) out_directory_leave(train->out, NULL);
+  if (status != STATUS_OK && !there) out_directory_leave(train->out, NULL);
   TRY(status);
   return report_evaluated(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
 }

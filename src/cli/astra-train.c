@@ -209,19 +209,26 @@ static Status lock_out(const char *out, int *lock) {
   return status;
 }
 
+/* What a run that writes has of OUT. */
+typedef struct OutFolder {
+  int lock;   /* lock_out's; -1: none */
+  bool there; /* it was before the run, and stays if training does not begin */
+} OutFolder;
+
 /* Where training has not begun: takes back what was made for it. */
-static void leave_out(const char *out) {
-  char *path = files_join(out, "training/lock");
+static void leave_out(const char *out, bool there) {
+  char *path = files_join(out, "training/lock"), *folder = files_join(out, "training");
   if (path != NULL) remove(path);
+  if (folder != NULL) out_directory_leave(there ? folder : out, there ? NULL : "training");
   free(path);
-  out_directory_leave(out, "training");
+  free(folder);
 }
 
-static Status start_codebooks(Session *session) {
+static Status start_codebooks(Session *session, bool there) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks, *out = session->options.out;
   char *folder = files_join(out, "training"), *lock = files_join(out, "training/lock");
-  const char *const made[] = {lock, folder, out, NULL}; /* as leave_out has it */
+  const char *const made[] = {lock, folder, there ? NULL : out, NULL}; /* as leave_out has it */
   cli_last_words(
       "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
       "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n",
@@ -230,7 +237,7 @@ static Status start_codebooks(Session *session) {
   cli_last_words(NULL, NULL);
   free(lock);
   free(folder);
-  if (status != STATUS_OK && ranks_self() == 0) leave_out(out);
+  if (status != STATUS_OK && ranks_self() == 0) leave_out(out, there);
   return status;
 }
 
@@ -271,16 +278,17 @@ static Status refuse_finished(const TrainCommand *command) {
                     out, out);
 }
 
-/* Before anything is computed that would then have no place. *lock: lock_out's. */
-static Status check_out(const Session *session, const TrainCommand *command, int *lock) {
+/* Before anything is computed that would then have no place. */
+static Status check_out(const Session *session, const TrainCommand *command, OutFolder *folder) {
   const bool replaces = command->overwrite || command->resume != NULL;
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
   if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
   TRY(train_out_check_tokenizer(session, replaces));
+  folder->there = files_is_dir(out);
   TRY(out_directory_try(out, "training", "state.safetensors"));
-  TRY(lock_out(out, lock));
+  TRY(lock_out(out, &folder->lock));
   return refuse_finished(command); /* again: another process may have trained there since, to its end */
 }
 
@@ -309,7 +317,7 @@ static Status note_run(const Session *session, TrainCommand *command, int argc, 
   return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
 }
 
-static Status train_locked(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
+static Status train_locked(Session *session, TrainCommand *command, bool there, int argc, char **argv, TrainResult *result) {
   if (ranks_count() > 1)
     log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
              text_plural(ranks_machines()), threads_count(), text_plural(threads_count()),
@@ -318,7 +326,7 @@ static Status train_locked(Session *session, TrainCommand *command, int argc, ch
   if (command->resume != NULL)
     TRY(ranks_agree(state_load(session, command->resume)));
   else
-    TRY(start_codebooks(session));
+    TRY(start_codebooks(session, there));
   interrupt_last_checkpoint(command->resume, session->step);
   interrupt_catch();        /* not before: a K-means that is not wanted after all ends at once */
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
@@ -333,10 +341,10 @@ static Status train_locked(Session *session, TrainCommand *command, int argc, ch
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  int lock = -1;
-  Status status = ranks_follow(ranks_self() == 0 ? check_out(session, command, &lock) : STATUS_OK);
-  if (status == STATUS_OK) status = train_locked(session, command, argc, argv, result);
-  if (lock >= 0) close(lock);
+  OutFolder folder = {.lock = -1};
+  Status status = ranks_follow(ranks_self() == 0 ? check_out(session, command, &folder) : STATUS_OK);
+  if (status == STATUS_OK) status = train_locked(session, command, folder.there, argc, argv, result);
+  if (folder.lock >= 0) close(folder.lock);
   return status;
 }
 

@@ -26,6 +26,7 @@ interrupt() {
   name=$1
   local words=$2
   shift 2
+  : >err # of the one before, which would be taken for this one's until it has begun
   env --default-signal="$signal" "$@" --kmeans-samples 1000000 --kmeans-iterations 1000000 --kmeans-restarts 1000 --codebook-size 256 >out 2>err </dev/null &
   running=$!
   until grep -q "^embeddings 100%" err || ! kill -0 "$running" 2>/dev/null; do sleep 0.02; done
@@ -44,6 +45,12 @@ interrupt "Ctrl-C in astra-kmeans" "nothing new is kept, and what lay in --out i
 mkdir prepared
 interrupt "Ctrl-C in astra-kmeans with a folder that was there" "what lay in --out is as it was" "$bin/astra-kmeans" init "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out prepared
 [ -d prepared ] || report "the folder that was there is gone"
+interrupt "Ctrl-C before training with a folder that was there" "nothing is kept" "$program" "${tiny[@]}" --dataset synthetic:32x32:4:2000 --out prepared
+[ -d prepared ] && [ -z "$(ls -A prepared)" ] || report "the folder that was there is gone, or not empty"
+expect "too few samples, with a folder that was there" 2 "${tiny[@]}" --codebook-size 5000 --out prepared
+[ -d prepared ] && [ -z "$(ls -A prepared)" ] || report "the folder that was there is gone, or not empty"
+run "too few samples in astra-kmeans" 2 "$bin/astra-kmeans" init "${tiny[@]}" --codebook-size 5000 --out prepared
+[ -d prepared ] && [ -z "$(ls -A prepared)" ] || report "the folder that was there is gone, or not empty"
 mkdir notes elsewhere
 touch notes/mine
 ln -s elsewhere link

@@ -186,7 +186,7 @@ static const char *url_path(const char *url) {
   return path ? path : "/";
 }
 
-/* *path: of the route, or of one for another method; NULL: nobody knows this path. */
+/* *path: of the route, or of one for another method; NULL: nobody knows this path ("/" with all behind it knows none). */
 static const HttpRoute *find_route(const HttpOptions *o, const char *method, const char *url, const char **path) {
   const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
   *path = NULL;
@@ -196,7 +196,7 @@ static const HttpRoute *find_route(const HttpOptions *o, const char *method, con
       bool prefix = route->flags & HTTP_PREFIX, same = strcmp(route->method, wanted) == 0;
       if (prefix != (prefixes != 0)) continue;
       if (prefix ? strncmp(url, route->path, strlen(route->path)) != 0 : strcmp(url, route->path) != 0) continue;
-      if (same || !prefix) *path = route->path;
+      if (same || strcmp(route->path, "/") != 0) *path = route->path;
       if (same) return route;
     }
   }
@@ -238,10 +238,10 @@ static void refuse_method(HttpRequest *r, const char *url) {
   char allowed[HTTP_FIELD] = "";
   for (const HttpRoute *const *route = r->http->options.routes; *route; route++) {
     size_t used = strlen(allowed);
-    if (strcmp((*route)->path, url) == 0) snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", (*route)->method);
+    if (strcmp((*route)->path, r->path) == 0) snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", (*route)->method);
   }
   http_add_field(r, "Allow", allowed);
-  http_reply_error(r, 405, NULL, NULL, "%s: %s is not accepted here; %s is", url, r->method, allowed);
+  http_reply_error(r, 405, NULL, NULL, "%.200s: %s is not accepted here; %s is", url, r->method, allowed);
 }
 
 /* The library's limit is that of a connection's whole memory (POOL_SPARE). */

@@ -65,7 +65,7 @@ void http_stop(Http *http);   /* ends what is under way: requests find http_gone
 
 /* ---- what a request is */
 
-const char *http_url(const HttpRequest *request);                        /* as it came, without what is behind "?"; cut where it is long */
+const char *http_url(const HttpRequest *request);                        /* its path, percent-decoded; cut where it is long */
 const char *http_id(const HttpRequest *request);                         /* X-Request-Id of the client where that is sane, else a new one */
 const char *http_field(const HttpRequest *request, const char *name);    /* of the head; NULL: not there */
 const char *http_argument(const HttpRequest *request, const char *name); /* behind "?"; NULL: not there */

@@ -19,6 +19,13 @@ void service_release(Service *service) { pthread_mutex_destroy(&service->metrics
 
 /* ---- what the routes share */
 
+void service_refuse_name(HttpRequest *request, const char *name) {
+  char *shown = printable_excerpt(name, strlen(name), 100); /* a part of a character would spoil the answer */
+  http_reply_error(request, 404, "model", "model_not_found", "there is no model %s here; /v1/models lists those there are",
+                   shown && shown[0] ? shown : "of that name");
+  free(shown);
+}
+
 const ServiceModel *service_find(Service *service, HttpRequest *request, const char *name, bool texts) {
   const char *wanted = texts ? "a language model" : "a model of images";
   const ServiceModel *other = NULL;
@@ -28,15 +35,12 @@ const ServiceModel *service_find(Service *service, HttpRequest *request, const c
     if ((model->vocabulary != NULL) == texts) return model;
     other = model;
   }
-  char *shown = name ? printable_excerpt(name, strlen(name), 100) : NULL; /* a part of a character would spoil the answer */
   if (!name)
     http_reply_error(request, 404, "model", "model_not_found", "%s is served by no checkpoint here", wanted);
   else if (other)
-    http_reply_error(request, 400, "model", "model_not_found", "%s is not %s", shown ? shown : "it", wanted);
+    http_reply_error(request, 400, "model", "model_not_found", "%s is not %s", other->name, wanted);
   else
-    http_reply_error(request, 404, "model", "model_not_found", "there is no model %s here; /v1/models lists those there are",
-                     shown ? shown : "of that name");
-  free(shown);
+    service_refuse_name(request, name);
   return NULL;
 }
 

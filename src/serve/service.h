@@ -73,6 +73,9 @@ void service_finished(void *service, const char *route, int status, double secon
 /* The model that a request names; the first of its kind where it names none. NULL: there is none, and 404 or 400 was replied. */
 const ServiceModel *service_find(Service *service, HttpRequest *request, const char *name, bool texts);
 
+/* Replies 404: no model is called that. */
+void service_refuse_name(HttpRequest *request, const char *name);
+
 /* The body as a JSON object; NULL: it is none, and 400 was replied. */
 json_t *service_body(HttpRequest *request);
 

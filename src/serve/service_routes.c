@@ -11,18 +11,35 @@
 
 /* ---- models */
 
+static json_t *model_json(const Service *service, const ServiceModel *model) {
+  json_t *value = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", model->name, "object", "model", "created", (json_int_t)service->started,
+                            "owned_by", "astra", "kind", model->vocabulary ? "text" : "images");
+  if (value && model->vocabulary) json_object_set_new(value, "max_model_len", json_integer((json_int_t)model->tokens_max));
+  if (value && !model->vocabulary) json_object_set_new(value, "classes", json_integer((json_int_t)model->weights->config->classes));
+  return value;
+}
+
 static void answer_models(void *context, HttpRequest *request) {
-  Service *service = context;
+  const Service *service = context;
   json_t *list = json_array();
-  for (int i = 0; i < service->count; i++) {
-    const ServiceModel *model = &service->models[i];
-    json_t *value = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", model->name, "object", "model", "created", (json_int_t)service->started,
-                              "owned_by", "astra", "kind", model->vocabulary ? "text" : "images");
-    if (value && model->vocabulary) json_object_set_new(value, "max_model_len", json_integer((json_int_t)model->tokens_max));
-    if (value && !model->vocabulary) json_object_set_new(value, "classes", json_integer((json_int_t)model->weights->config->classes));
-    json_array_append_new(list, value);
-  }
+  for (int i = 0; i < service->count; i++) json_array_append_new(list, model_json(service, &service->models[i]));
   http_reply_json(request, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+/* The model of that name, whatever its kind; the first one where name is NULL. NULL: there is none, and 404 was replied. */
+static const ServiceModel *find_named(const Service *service, HttpRequest *request, const char *name) {
+  for (int i = 0; i < service->count; i++)
+    if (!name || strcmp(name, service->models[i].name) == 0) return &service->models[i];
+  service_refuse_name(request, name);
+  return NULL;
+}
+
+static const char one_model[] = "/v1/models/"; /* NAME */
+
+static void answer_model(void *context, HttpRequest *request) {
+  const Service *service = context;
+  const ServiceModel *model = find_named(service, request, http_url(request) + sizeof one_model - 1);
+  if (model) http_reply_json(request, 200, model_json(service, model));
 }
 
 /* ---- tokens */
@@ -196,18 +213,17 @@ static void answer_cluster(void *service, HttpRequest *request) { http_reply_jso
 /* {"groups": N or "auto"}, of the first model unless "model" names another. */
 static void answer_groups(void *context, HttpRequest *request) {
   Service *service = context;
-  const ServiceModel *model = NULL;
   json_t *root = service_body(request);
   if (!root) return;
-  const char *name = json_string_value(json_object_get(root, "model"));
+  const ServiceModel *model = find_named(service, request, json_string_value(json_object_get(root, "model")));
   const json_t *wanted = json_object_get(root, "groups");
   const bool links = json_is_string(wanted) && strcmp(json_string_value(wanted), "auto") == 0;
   const json_int_t groups = links ? 0 : json_integer_value(wanted);
-  for (int i = 0; i < service->count && !model; i++)
-    if (!name || strcmp(name, service->models[i].name) == 0) model = &service->models[i];
   if (!model) {
-    http_reply_error(request, 404, "model", "model_not_found", "there is no model %.100s here; /v1/models lists those there are", name);
-  } else if (!links && (groups < 1 || groups > INT32_MAX)) {
+    json_decref(root);
+    return;
+  }
+  if (!links && (groups < 1 || groups > INT32_MAX)) {
     http_reply_error(request, 400, "groups", "invalid_value", "groups must be a number of groups or \"auto\"");
   } else if (engine_use_groups(model->engine, (int)groups) != STATUS_OK) {
     service_refuse(service, request, model, STATUS_BAD_VALUE, "groups", NULL);
@@ -325,6 +341,7 @@ static void answer_page(void *context, HttpRequest *request) {
 }
 
 const HttpRoute *const service_routes[] = {&(const HttpRoute){"GET", "/v1/models", 0, answer_models},
+                                           &(const HttpRoute){"GET", one_model, HTTP_PREFIX, answer_model},
                                            &completion_text_route,
                                            &completion_chat_route,
                                            &image_request_route,

@@ -1,6 +1,7 @@
 /* What the service answers at which path. The interface is OpenAI's where that has one:
  *
- *   /v1/models, /v1/completions, /v1/chat/completions    completion.h
+ *   /v1/models, /v1/models/NAME                          the models, and one of them
+ *   /v1/completions, /v1/chat/completions                completion.h
  *   /tokenize, /detokenize                               text <-> ids, as vLLM and llama.cpp have them
  *   /v1/images/classify                                  image_request.h
  *   /v1/cluster                                          {"models": [{"model", "ready", "queued", "prefilling", "decoding", "submitted"...,

@@ -91,7 +91,15 @@ expect "no certificate" 1 -c "$stories" --nodes 1 --listen 127.0.0.1:0 --tls-key
 # ---- texts
 serve "texts" -c "$stories" --nodes 1 --max-body 100k --max-header 4k --header-timeout 1s --body-timeout 1500ms --cors https://example.org
 expect "a port in use" 1 -c "$stories" --nodes 1 --listen "127.0.0.1:$port"; err "in use; end the program that listens there, or choose another"
-name="models"; get /v1/models; is 200; that '.data[0].id == "stories260K" and .data[0].max_model_len == 512'
+name="models"; get /v1/models; is 200; that '.data[0].id == "stories260K" and .data[0].max_model_len == 512'; jq -c '.data[0]' "$work/out" >"$work/listed"
+for encoded in stories260K %73tories%32%360K 'stories260K?x=y'; do
+  name="model $encoded"; get "/v1/models/$encoded"; is 200; cmp -s "$work/out" <(tr -d '\n' <"$work/listed") || report "another object than in the list"
+done
+for unknown in stories260 stories260K/ %00 %ff "$(printf '%%41%.0s' {1..400})" ''; do
+  name="no model ${unknown:0:20}"; get "/v1/models/$unknown"; is 404; that '.error.code == "model_not_found" and (.error.message | startswith("there is no model"))'
+done
+name="a model, another method"; get /v1/models/stories260K -X DELETE; is 405; head_has '^allow: GET'
+name="a model, preflight"; get /v1/models/stories260K -X OPTIONS -H 'Origin: https://example.org'; is 204
 name="health"; get /health; is 200
 name="ready"; get /ready; is 200
 name="page"; get /; is 200; head_has 'content-security-policy'; tag=$(sed -nE 's/^ETag: (.*)\r$/\1/pI' "$work/head")
@@ -225,13 +233,15 @@ since=$SECONDS; kill -STOP "$server"; kill -TERM "$server"; kill -INT "$server";
 # ---- keys, rates, TLS
 printf '# keys\nfirst-key-of-two\n\nsecond-key-of-two\n' >"$work/keys"; chmod 600 "$work/keys"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 2>/dev/null
-serve "keys and TLS" -c two="$stories" --nodes 1 --api-key-file "$work/keys" --rate 2 --tls-certificate "$work/cert.pem" --tls-key "$work/key.pem"
+serve "keys and TLS" -c "a? 100%=$stories" --nodes 1 --api-key-file "$work/keys" --rate 2 --tls-certificate "$work/cert.pem" --tls-key "$work/key.pem"
 [[ $base = https:* ]] || report "no https"
 trust=(--cacert "$work/cert.pem")
 name="no key"; get /v1/models "${trust[@]}"; is 401; that '.error.code == "invalid_api_key"'; head_has '^www-authenticate: Bearer'
 name="another key"; get /v1/models "${trust[@]}" -H 'Authorization: Bearer first-key-of-twp'; is 401
 name="health without a key"; get /health "${trust[@]}"; is 200
-name="a key"; get /v1/models "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200; that '.data[0].id == "two"'
+name="a key"; get /v1/models "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200; that '.data[0].id == "a? 100%"'
+name="a model without a key"; get /v1/models/a%3f%20100%25 "${trust[@]}"; is 401
+name="a model with a key"; get /v1/models/a%3f%20100%25 "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200; that '.id == "a? 100%"'
 for n in 1 2; do name="request $n"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer first-key-of-two'; is 200; done
 name="one too many"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer first-key-of-two'; is 429; head_has '^retry-after: [0-9]'
 name="of the other key"; post /tokenize '{"prompt": "a"}' "${trust[@]}" -H 'Authorization: Bearer second-key-of-two'; is 200

@@ -12,6 +12,8 @@ const client = new (OpenAI.default ?? OpenAI)({baseURL, apiKey: 'none', maxRetri
 const models = await client.models.list();
 assert.equal(models.data[0].id, 'stories260K');
 const model = models.data[0].id;
+assert.deepEqual(await client.models.retrieve(model), models.data[0]);
+await assert.rejects(client.models.retrieve('other'), error => error.status === 404 && error.code === 'model_not_found');
 
 const ask = {model, prompt: 'Once upon a time', max_tokens: 20, temperature: 0};
 const whole = await client.completions.create(ask);

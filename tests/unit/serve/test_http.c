@@ -226,6 +226,7 @@ static void finds_routes(void **state) {
   check(client_get(f->port, "/hell"), 404, "application/json", "\"error\"");
   check(client_get(f->port, "/"), 404, NULL, NULL);
   check(client_ask(f->port, "PUT", "/hello", NULL, "x", 1), 405, "Allow: GET", "PUT is not accepted");
+  check(client_ask(f->port, "PUT", "/files/x", NULL, "x", 1), 405, "Allow: GET", "/files/x: PUT is not accepted");
   check(client_get(f->port, "/echo"), 405, "Allow: POST", NULL);
   check(client_ask(f->port, "OPTIONS", "/echo", NULL, NULL, 0), 405, NULL, NULL); /* no --cors */
   check(client_get(f->port, "/nothing"), 500, NULL, NULL);
@@ -234,7 +235,7 @@ static void finds_routes(void **state) {
   check(client_ask(f->port, NULL, "/json", json, "{}", 2), 200, NULL, "{}");
   check(client_ask(f->port, NULL, "/json", text, "{}", 2), 415, NULL, NULL);
   check(client_ask(f->port, "POST", "/echo", none, NULL, 0), 411, NULL, NULL);
-  wait_until(&f->finished, 15);
+  wait_until(&f->finished, 16);
   fflush(f->log);
   /* Those of routes, whatever the method, and no other paths. */
   assert_non_null(strstr(f->log_text, "\"method\":\"PUT\",\"path\":\"/hello\",\"status\":405"));
@@ -691,6 +692,7 @@ static void answers_other_origins(void **state) {
   check(client_ask(f->port, "OPTIONS", "/echo", NULL, NULL, 0), 204,
         "Access-Control-Allow-Headers: Authorization, Content-Type, X-Request-Id, *\r\n", NULL);
   check(client_get(f->port, "/hello"), 200, "Access-Control-Allow-Origin: https://example.org", NULL);
+  check(client_ask(f->port, "OPTIONS", "/files/x", NULL, NULL, 0), 204, "Access-Control-Allow-Methods: GET", NULL);
   check(client_ask(f->port, "OPTIONS", "/not", NULL, NULL, 0), 404, NULL, NULL);
   finish(f);
 }

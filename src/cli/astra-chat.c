@@ -11,6 +11,7 @@
 #include "cli/infer_settings.h"
 #include "infer/sampler.h"
 #include "serve/chat_client.h"
+#include "serve/http_access.h"
 #include <errno.h>
 #include <histedit.h>
 #include <locale.h>
@@ -41,7 +42,7 @@ static int own_options(Chat *c, Option rows[OWN_ROWS]) {
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory or GGUF file of a model, or the name of an installed one"},
       {OPTION_TEXT, "url", 'u', &c->url, "URL", .help = "address of a service, e.g. http://127.0.0.1:8080, or unix:PATH"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "model of the service (default: its first language model)"},
-      {OPTION_TEXT, "api-key-file", 0, &c->keys, "FILE", .help = "file whose first line is the key for the service"},
+      {OPTION_TEXT, "api-key-file", 0, &c->keys, "FILE", .help = "file whose first key is sent to the service"},
       {OPTION_TIME, "answer-timeout", 0, &c->answer_timeout, "TIME", .help = "give up a service that sends nothing for this long"},
       {OPTION_TEXT, "chat-template", 0, &c->template, "NAME", .help = "name of the template, where a checkpoint has several"},
       {OPTION_GROUP, .help = "Conversation:"},
@@ -381,27 +382,16 @@ static Status converse(Session *session, Lines *lines) {
   return STATUS_OK;
 }
 
-static Status read_key(const char *path, char **key) {
-  size_t size;
-  *key = NULL;
-  if (!path) return STATUS_OK;
-  TRY(files_read(path, 1 << 16, key, &size));
-  (*key)[strcspn(*key, "\r\n")] = '\0';
-  if ((*key)[0]) return STATUS_OK;
-  free(*key);
-  return status_set(STATUS_BAD_FILE, "%s: its first line is empty, and should be a key", path);
-}
-
 /* While a checkpoint is loaded nothing looks at flags, and SIGINT ends the program as it does by itself. */
 static Status open_partner(const Chat *chat, const InferSettings *settings, Session *session) {
   const struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART: a line that is being typed is given up */
-  char *key;
+  char *key = NULL;
   if (chat->checkpoint) TRY(chat_local_open(&session->local, settings, chat->template));
   sigaction(SIGINT, &action, NULL);
   if (chat->checkpoint) return chat_local_start(session->local, &start_stop);
-  TRY(read_key(chat->keys, &key));
+  if (chat->keys) TRY(http_access_first_key(chat->keys, &key));
   const ChatClientOptions options = {
-      .url = chat->url, .model = chat->model, .key = key, .timeout = chat->answer_timeout, .stop = &start_stop};
+      .url = chat->url, .model = chat->model, .key = key, .key_file = chat->keys, .timeout = chat->answer_timeout, .stop = &start_stop};
   Status status = chat_client_open(&session->client, &options);
   free(key);
   return status;

@@ -15,6 +15,7 @@ struct ChatClient {
   struct curl_slist *fields; /* of every request */
   char base[URL_MAX];        /* "http://host:port", without "/v1" and "/" behind */
   char shown[URL_MAX];       /* as it was given, for messages */
+  const char *key_file;      /* NULL: no key is sent */
   char model[MODEL_MAX];
   double timeout;
 };
@@ -79,6 +80,17 @@ static int on_progress(void *context, curl_off_t total, curl_off_t done, curl_of
   return stopped(context);
 }
 
+/* Services say how a key is sent over HTTP, which is no help here. */
+static Status refuse_key(const ChatClient *client) {
+  if (!client->key_file)
+    return status_set(STATUS_PEER, "%s answered 401: it requires a valid API key: give --api-key-file FILE", client->shown);
+  return status_set(
+      STATUS_PEER,
+      "%s answered 401: it does not accept the key in %s, the first line that is neither empty nor a comment (#): put a key of "
+      "this service there",
+      client->shown, client->key_file);
+}
+
 /* The message of an error's JSON, or the code alone. */
 static Status refusal(const Exchange *exchange) {
   long code = code_of(exchange);
@@ -87,7 +99,6 @@ static Status refusal(const Exchange *exchange) {
   char retry[64] = "";
   if (exchange->retry_after > 0) snprintf(retry, sizeof retry, "; try again in %d s", exchange->retry_after);
   Status status = code == 429 || code == 503 ? STATUS_BUSY : STATUS_PEER;
-  if (code == 401) message = "it requires a valid API key: give --api-key-file FILE"; /* the service says how to send one over HTTP */
   status_set(status, "%s answered %ld%s%.300s%s", exchange->client->shown, code, message ? ": " : "", message ? message : "", retry);
   json_decref(root);
   return status;
@@ -119,6 +130,7 @@ static Status perform(Exchange *exchange, const char *path, const char *body) {
                       error[0] ? error : curl_easy_strerror(code));
   if (code != CURLE_OK && code != CURLE_PARTIAL_FILE && !(code == CURLE_RECV_ERROR && exchange->done))
     return status_set(STATUS_PEER, "%s: %s", client->shown, error[0] ? error : curl_easy_strerror(code));
+  if (code_of(exchange) == 401) return refuse_key(client);
   return code_of(exchange) == 200 ? STATUS_OK : refusal(exchange);
 }
 
@@ -207,6 +219,7 @@ Status chat_client_open(ChatClient **client, const ChatClientOptions *options) {
   if (fresh && curl_global_init(CURL_GLOBAL_DEFAULT) == 0) fresh->curl = curl_easy_init();
   if (!fresh || !fresh->curl) return free(fresh), status_no_memory(NULL, "a client");
   fresh->timeout = options->timeout;
+  fresh->key_file = options->key_file;
   Status status = keep_url(fresh, options->url);
   if (status == STATUS_OK) status = keep_fields(fresh, options->key);
   if (status == STATUS_OK) {

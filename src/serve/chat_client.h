@@ -33,6 +33,7 @@ typedef struct ChatClientOptions {
   const char *url;                   /* http://HOST:PORT or https://..., also with /v1 behind; unix:PATH */
   const char *model;                 /* NULL: the first that the service has */
   const char *key;                   /* NULL: none */
+  const char *key_file;              /* where the key is from, for messages; outlives the client; NULL: none is sent */
   double timeout;                    /* seconds for the connection, and between two pieces of an answer */
   const volatile sig_atomic_t *stop; /* set by a signal: chat_client_open ends there; NULL: none */
 } ChatClientOptions;

@@ -45,20 +45,52 @@ static Status add_key(HttpAccess *access, const char *path, int line, const char
   return STATUS_OK;
 }
 
-static Status read_keys(HttpAccess *access, const char *path) {
-  char *text;
-  size_t size;
-  int line = 1;
-  TRY(files_read(path, KEY_FILE_MAX, &text, &size));
-  Status status = STATUS_OK;
-  for (size_t at = 0; at < size && status == STATUS_OK; line++) {
-    size_t length = strcspn(text + at, "\n"), begin = at;
-    at += length + 1;
-    while (length > 0 && strchr(" \t\r", text[begin + length - 1])) length--;
-    if (length > 0 && text[begin] != '#') status = add_key(access, path, line, text + begin, length);
+/* A key file that is being read. */
+typedef struct KeyFile {
+  char *text; /* [size] */
+  size_t size, at;
+  int line; /* of `key`, from 1 */
+  const char *key;
+  size_t length;
+} KeyFile;
+
+static Status open_keys(KeyFile *file, const char *path) {
+  *file = (KeyFile){0};
+  return files_read(path, KEY_FILE_MAX, &file->text, &file->size);
+}
+
+/* The next line that is neither empty nor a comment, without what is blank at its end. */
+static bool next_key(KeyFile *file) {
+  while (file->at < file->size) {
+    file->key = file->text + file->at;
+    file->length = strcspn(file->key, "\n");
+    file->at += file->length + 1;
+    file->line++;
+    while (file->length > 0 && strchr(" \t\r", file->key[file->length - 1])) file->length--;
+    if (file->length > 0 && file->key[0] != '#') return true;
   }
-  if (status == STATUS_OK && access->count == 0) status = status_set(STATUS_BAD_FILE, "%s: no key in it; give one a line", path);
-  free(text);
+  return false;
+}
+
+static Status refuse_empty(const char *path) { return status_set(STATUS_BAD_FILE, "%s: no key in it; give one a line", path); }
+
+static Status read_keys(HttpAccess *access, const char *path) {
+  KeyFile file;
+  TRY(open_keys(&file, path));
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && next_key(&file)) status = add_key(access, path, file.line, file.key, file.length);
+  if (status == STATUS_OK && access->count == 0) status = refuse_empty(path);
+  free(file.text);
+  return status;
+}
+
+Status http_access_first_key(const char *path, char **key) {
+  KeyFile file;
+  *key = NULL;
+  TRY(open_keys(&file, path));
+  Status status = next_key(&file) ? STATUS_OK : refuse_empty(path);
+  if (status == STATUS_OK && !(*key = strndup(file.key, file.length))) status = status_no_memory(NULL, "an API key");
+  free(file.text);
   return status;
 }
 

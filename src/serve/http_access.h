@@ -14,6 +14,9 @@ enum { HTTP_KEY_MIN = 8, HTTP_KEY_MAX = 256, HTTP_KEYS_MAX = 4096 };
 Status http_access_new(HttpAccess **access, const char *key_file, double per_minute);
 void http_access_free(HttpAccess *access); /* accepts NULL */
 
+/* What a client sends: the first key of such a file, fresh, as it stands there (another service's may be of any form). */
+Status http_access_first_key(const char *path, char **key);
+
 /* The number of the key in "Bearer KEY", from 1; 0: none is needed; -1: none, or another one (authorization may be NULL). Takes the same
  * time for each key of the same length. */
 int http_access_find(const HttpAccess *access, const char *authorization);

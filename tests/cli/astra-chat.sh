@@ -88,6 +88,20 @@ done
 input=
 kill $small; wait $small
 
+# The file of the service's keys serves its clients, too: what is no key there is none here.
+printf '# keys of this service\n\n  \r\nfirst-key-of-two\t\r\nsecond-key-of-two\n' >keys; chmod 600 keys
+printf '# of another service\na-key-of-nobody\n' >strange
+printf '\n# none\n' >comments
+"$bin/astra-serve" -c "$stories" --nodes 1 --api-key-file keys --listen "unix:$work/small" --no-log 2>small.log &
+small=$!
+for _ in $(seq 300); do grep -qs 'listening on' small.log && break; sleep 0.1; done
+expect "the service's own keys" 0 -u "unix:$work/small" --api-key-file keys
+expect "no key" 1 -u "unix:$work/small"; err "it requires a valid API key: give --api-key-file FILE"
+expect "a key of another service" 1 -u "unix:$work/small" --api-key-file strange; err "it does not accept the key in strange,"
+! grep 'give --api-key-file' err || report "it asks for what was given"
+expect "a file without a key" 1 -u "unix:$work/small" --api-key-file comments; err "comments: no key in it"
+kill $small; wait $small
+
 # Ctrl-C ends one answer of many, not the program; it may come just between two, so that it is tried again.
 for _ in $(seq 12); do printf 'Once upon a time\n/reset\n'; done >many
 echo "/save $work/last.json" >>many

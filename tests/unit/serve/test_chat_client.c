@@ -72,7 +72,8 @@ static void server_stop(Server *server) {
 static Status open_client(const Server *server, const char *model, ChatClient **client) {
   char url[64];
   snprintf(url, sizeof url, "http://127.0.0.1:%d/v1/", server->port);
-  return chat_client_open(client, &(ChatClientOptions){.url = url, .model = model, .key = "secret-key", .timeout = 20});
+  return chat_client_open(client,
+                          &(ChatClientOptions){.url = url, .model = model, .key = "secret-key", .key_file = "my-keys", .timeout = 20});
 }
 
 static char written[256];
@@ -143,7 +144,7 @@ static void failures_are_told(void **state) {
        "answered 503: full", NULL},
       {"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"error\": {\"message\": \"Roles must alternate\"}}", STATUS_PEER,
        "answered 400: Roles must alternate", NULL},
-      {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "it requires a valid API key: give --api-key-file FILE", NULL},
+      {"HTTP/1.1 401 No\r\nConnection: close\r\n\r\nwhat?", STATUS_PEER, "answered 401: it does not accept the key in my-keys", NULL},
       {"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n", STATUS_PEER, "answered 500", NULL},
       {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\n", STATUS_PEER, "the answer broke off", "Go"},
       {STREAM "data: {\"choices\": [{\"delta\": {\"content\": \"Go\"}}]}\n\ndata: {\"error\": {\"message\": \"a device failed\"}}\n\n",

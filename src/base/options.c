@@ -296,8 +296,8 @@ static Status refuse_unknown(const Option *options, const char *name, size_t len
     nearest = option->name;
   }
   int shown = (int)min(length, 80);
-  if (nearest) return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; did you mean --%s? (--help lists all)", shown, name, nearest);
-  return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; --help lists all", shown, name);
+  if (nearest) return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; did you mean --%s?", shown, name, nearest);
+  return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; see --help", shown, name);
 }
 
 /* Before the first use, as that overwrites it. */
@@ -384,7 +384,7 @@ static Status parse_short(Option *options, const char *argument, Rest *rest) {
   for (const char *letter = argument + 1; *letter; letter++) {
     char shown[] = {'-', *letter, 0};
     Use use = {.option = find_letter(options, *letter), .shown = shown};
-    if (!use.option) return status_set(STATUS_BAD_USAGE, "unknown option %s; --help lists all", shown);
+    if (!use.option) return status_set(STATUS_BAD_USAGE, "unknown option %s; see --help", shown);
     if (use.option->kind == OPTION_FLAG) {
       TRY(accept(&use, NULL));
       continue;
@@ -495,13 +495,17 @@ static void print_option(const Option *option, FILE *stream) {
 }
 
 void options_help(const Option *options, const char *usage, const char *about, FILE *stream) {
+  bool complete = true;
   fprintf(stream, "usage: %s\n", usage);
   if (about) fprintf(stream, "%s\n", about);
-  for (const Option *option = options; option->kind != OPTION_GROUP || option->help; option++) {
-    if (option->kind == OPTION_REMOVED || !option->help) continue;
-    if (option->kind == OPTION_GROUP)
+  for (const Option *option = options; !at_end(option); option++) {
+    if (option->kind == OPTION_REMOVED) continue;
+    if (!option->help)
+      complete = false;
+    else if (option->kind == OPTION_GROUP)
       fprintf(stream, "\n%s\n", option->help);
     else
       print_option(option, stream);
   }
+  if (!complete) fprintf(stream, "\nMore options: man %.*s\n", (int)strcspn(usage, " "), usage);
 }

@@ -59,7 +59,8 @@ Status options_parse(Option *options, int argc, char **argv, const char **positi
  * and what comes behind "--" are not. Nothing is set, and faults are passed over. */
 char options_asked(Option *options, int argc, char **argv);
 
-/* Prints usage, the groups and their options with defaults (from the targets: call before parsing). */
+/* Prints usage, the groups and their options with defaults (from the targets: call before parsing); where options are on the manual page
+ * alone, its name, which is the first word of `usage`. */
 void options_help(const Option *options, const char *usage, const char *about, FILE *stream);
 
 /* The value of a text for an option of kind RATE, TIME or SIZE, as options_parse reads it; BAD_USAGE begins with `shown` ("--links"). */

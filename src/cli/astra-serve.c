@@ -514,7 +514,6 @@ static void help(FILE *stream) {
   Option rows[OWN_ROWS];
   int count = own_options(&s, rows);
   infer_settings_service_help(INFER_SERVE, rows, count, usage, about, stream);
-  fprintf(stream, "\nOptions of strategies, transport and simulated networks are those that `astra-infer links` lists.\n");
 }
 
 static void table(Option options[CLI_OPTIONS_MAX]) {

@@ -293,7 +293,7 @@ static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
   return STRATEGY_ROWS;
 }
 
-/* Those that have a page of help to themselves: behind the others. */
+/* Those that have a page of help to themselves (`astra-infer links`): behind the others. */
 static void add_links(InferSettings *s, InferCommand command, Option *options, int *of) {
   while (options->kind != OPTION_GROUP || options->help) options++, of = of ? of + 1 : NULL;
   int count = command == INFER_SELFTEST ? 0 : strategy_rows(s, options);
@@ -307,6 +307,8 @@ void infer_settings_table(InferSettings *s, InferCommand command, Option options
   select_options(s, command, options, NULL);
   add_links(s, command, options, NULL);
 }
+
+static void name_links(FILE *stream) { fprintf(stream, "\nMore options: astra-infer links\n"); }
 
 void infer_settings_help(InferCommand command, FILE *stream) {
   static const struct {
@@ -337,6 +339,7 @@ void infer_settings_help(InferCommand command, FILE *stream) {
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
     if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
   }
+  if (command != INFER_MAIN && command != INFER_LINKS) name_links(stream); /* the main page ends with all commands */
 }
 
 /* Of an option that says how to draw, where nothing is drawn. */
@@ -469,6 +472,7 @@ void infer_settings_service_help(InferCommand program, const Option *own, int ow
   memcpy(options, own, (size_t)own_count * sizeof *own);
   select_options(&settings, program, options + own_count, NULL);
   options_help(options, usage, about, stream);
+  name_links(stream);
 }
 
 /* Of the options that astra-chat and astra-serve share: all but those of the output say how devices compute. */

@@ -62,7 +62,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
       {OPTION_TEXT, "eval-layout", 0, &t->eval_layout, "LAYOUT",
        .help = "placement for evaluation and inference (default: checkerboard, or a fixed --layout)"},
-      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6}, /* unlisted: --help keeps to 100 lines */
+      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6}, /* unlisted: --help keeps to 102 lines */
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token per device, or one in total"},
       {OPTION_REAL, "class-bias", 0, &t->class_bias, "B", .min = -100, .max = 100},        /* unlisted, too */

@@ -200,7 +200,7 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 
 # ---- help, and what is wrong
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--special  "; out "--top-p"; silent err
-[ "$(wc -l <"$work/out")" -le 45 ] || report "help of generate is too long"
+[ "$(wc -l <"$work/out")" -le 46 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "^Text generation:$"; silent err
 [ "$(wc -l <"$work/out")" -le 61 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"

@@ -25,10 +25,11 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 # ---- the command line
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
+[ "$(tail -n 1 "$work/out")" = "More options: man astra-train" ] || report "it does not say where options are that it leaves out"
 for group in "Model and data" "ASTRA" "Training" "Evaluation and output"; do out "^$group"; done
 out "passes over the data; 0: 32 for images, 1 for text, 3 for labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
-[ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
+[ "$(wc -l <"$work/out")" -le 102 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
 expect "an end of options" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out ended -q --; expect "behind which it goes on" 0 --resume ended --max-steps 2 -q
 expect "a plan of what a run refuses" 2 "${tiny[@]}" --optimizer muon --optimizer-bits 8 --dry-run; err "muon keeps its momentum in 32 bits"

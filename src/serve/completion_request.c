@@ -297,20 +297,35 @@ static Status read_numbers(const Reader *r, CompletionRequest *request) {
   return STATUS_OK;
 }
 
-static Status refuse_what_is_missing(const Reader *r) {
-  static const char *const lists[] = {"tools", "functions"};
+static bool is_word(const json_t *value, const char *word) { return json_is_string(value) && strcmp(json_string_value(value), word) == 0; }
+
+/* Where there is no tool, "auto" and "none" ask for the text that comes anyway. */
+static Status refuse_tools(const Reader *r) {
+  static const char *const lists[] = {"tools", "functions"}, *const choices[] = {"tool_choice", "function_call"};
   const json_t *value;
   for (size_t i = 0; i < 2; i++) {
     value = field(r, lists[i]);
     if (value && !(json_is_array(value) && json_array_size(value) == 0))
       return status_set(STATUS_BAD_VALUE, "%s: this service calls none; leave it out", lists[i]);
+    value = field(r, choices[i]);
+    if (value && !is_word(value, "auto") && !is_word(value, "none"))
+      return status_set(STATUS_BAD_VALUE, "%s: this service calls no tools; leave it out", choices[i]);
   }
+  return STATUS_OK;
+}
+
+static Status refuse_what_is_missing(const Reader *r) {
+  TRY(refuse_tools(r));
+  const json_t *value = field(r, "web_search_options");
+  if (value) return status_set(STATUS_BAD_VALUE, "web_search_options: this service searches nothing; leave it out");
+  value = field(r, "modalities");
+  if (value && !(json_array_size(value) == 1 && is_word(json_array_get(value, 0), "text")))
+    return status_set(STATUS_BAD_VALUE, "modalities: only [\"text\"] is offered");
   value = field(r, "suffix");
   if (value && !(json_is_string(value) && json_string_length(value) == 0))
     return status_set(STATUS_BAD_VALUE, "suffix: text is only continued, not inserted; leave it out");
   value = field(r, "response_format");
-  const json_t *type = json_object_get(value, "type");
-  if (value && !(json_is_string(type) && strcmp(json_string_value(type), "text") == 0))
+  if (value && !is_word(json_object_get(value, "type"), "text"))
     return status_set(STATUS_BAD_VALUE, "response_format: only {\"type\": \"text\"} is offered");
   return STATUS_OK;
 }

@@ -60,7 +60,8 @@ static void reads_fields(void **state) {
   check_accepted(false,
                  "{\"prompt\": \"a\", \"n\": null, \"stop\": null, \"temperature\": null, \"logit_bias\": null, \"logprobs\": null, "
                  "\"stream_options\": null, "
-                 "\"tools\": null, \"suffix\": null, \"user\": \"me\", \"unknown\": [{}], \"model\": null, \"echo\": null, \"best_of\": 1}",
+                 "\"tools\": null, \"tool_choice\": null, \"modalities\": null, \"web_search_options\": null, \"suffix\": null, \"user\": "
+                 "\"me\", \"unknown\": [{}], \"model\": null, \"echo\": null, \"best_of\": 1}",
                  check_defaults);
   check_accepted(false,
                  "{\"prompt\": [[1, 2], [3, 4]], \"n\": 3, \"best_of\": 3, \"max_tokens\": 7, \"logprobs\": 5, \"stop\": [\"x\", \"\", "
@@ -68,7 +69,8 @@ static void reads_fields(void **state) {
                  "true, \"stream_options\": {\"include_usage\": true}, \"echo\": true, \"parse_special\": true, \"seed\": -4, \"model\": "
                  "\"m\", \"temperature\": 0, "
                  "\"top_p\": 0.5, "
-                 "\"top_k\": -1, \"tools\": [], \"suffix\": \"\", \"response_format\": {\"type\": \"text\"}}",
+                 "\"top_k\": -1, \"tools\": [], \"tool_choice\": \"none\", \"function_call\": \"auto\", \"modalities\": [\"text\"], "
+                 "\"suffix\": \"\", \"response_format\": {\"type\": \"text\"}}",
                  check_all);
   check_accepted(true,
                  "{\"messages\": [{\"role\": \"system\", \"content\": null}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", "
@@ -124,6 +126,13 @@ static void names_what_is_wrong(void **state) {
                {"{\"prompt\": \"a\", \"stream_options\": {\"include_usage\": 1}}", "include_usage"},
                {"{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix"},
                {"{\"prompt\": \"a\", \"tools\": [{}]}", "tools"},
+               {"{\"prompt\": \"a\", \"tool_choice\": \"required\"}", "tool_choice"},
+               {"{\"prompt\": \"a\", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}}", "tool_choice"},
+               {"{\"prompt\": \"a\", \"function_call\": {\"name\": \"f\"}}", "function_call"},
+               {"{\"prompt\": \"a\", \"web_search_options\": {}}", "web_search_options"},
+               {"{\"prompt\": \"a\", \"modalities\": [\"text\", \"audio\"]}", "modalities"},
+               {"{\"prompt\": \"a\", \"modalities\": [\"audio\"]}", "modalities"},
+               {"{\"prompt\": \"a\", \"modalities\": \"text\"}", "modalities"},
                {"{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_object\"}}", "response_format"}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_refused(false, texts[i].text, texts[i].name);
   check_refused(true, "{\"prompt\": \"a\"}", "messages");

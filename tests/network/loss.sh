@@ -15,6 +15,7 @@ json_holds() { # CONDITION of the answer, in jq's language; sum_of(FIELD) is ove
   tail -n 1 "$work/out" | jq -e "def sum_of(field): [.nodes[] | field] | add; $1" >/dev/null 2>>"$work/err" || fail_on "$1"
 }
 answer() { tail -n 1 "$work/out" | jq -c 'if .images then [.images[].top | map([.class, .probability])] else [.prompts[].ids] end'; }
+lost() { tail -n 1 "$work/out" | jq -c '[.nodes[].lost]'; } # packets, by node
 
 make_checkpoint "$work/model" vit-cifar 8 256 4
 picture=datasets/pictures/apple_0614.png
@@ -37,13 +38,19 @@ json_holds "all(.nodes[]; .messages_sent >= 4 * 3 * 2)"
 # ---- losses
 run "deadline" "${udp[@]}" --loss 20%; json_holds "sum_of(.lost) > 0 and sum_of(.masked) > 0 and sum_of(.resent) == 0"
 json_holds "sum_of(.masked) == sum_of(.lost_tokens) + sum_of(.late_tokens)"
-masked=$(answer)
+masked=$(answer) lost=$(lost)
 [ "$masked" != "$whole" ] || fail_on "nothing was masked"
 run "deadline, again" "${udp[@]}" --loss 20%
 [ "$(answer)" = "$masked" ] || fail_on "the same seed, other losses"
 run "deadline, another seed" "${udp[@]}" --loss 20% --link-seed 43
 [ "$(answer)" != "$masked" ] || fail_on "another seed, the same losses"
-run "bursts" "${udp[@]}" --loss 20% --loss-model gilbert-elliott; json_holds "sum_of(.lost) > 0"
+bursts=("${udp[@]}" --loss 20% --loss-model gilbert-elliott)
+run "bursts" "${bursts[@]}"; json_holds "sum_of(.lost) > 0"; lost_in_bursts=$(lost)
+[ "$lost_in_bursts" != "$lost" ] || fail_on "packets are lost one by one"
+run "bursts of 4" "${bursts[@]}" --loss-burst 4
+[ "$(lost)" = "$lost_in_bursts" ] || fail_on "4 packets are not the default, or the same seed has other losses"
+run "longer bursts" "${bursts[@]}" --loss-burst 8; json_holds "sum_of(.lost) > 0"
+[ "$(lost)" != "$lost_in_bursts" ] || fail_on "the same bursts"
 run "retransmit" "${udp[@]}" --loss 20% --reliability retransmit; json_holds "sum_of(.masked) == 0 and sum_of(.resent) > 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
 for gone in "--reliability fec" "--fec 4" --multicast "--transport mpi"; do

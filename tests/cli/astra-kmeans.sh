@@ -55,6 +55,13 @@ json '^\{"schema":1,"codebooks":"again","groups":4,"codebook_size":32,.*"bits_pe
 cmp -s books/codebooks.safetensors again/codebooks.safetensors || report "the same seed gives other codebooks"
 expect "another seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --seed 7 -q
 ! cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "another seed gives the same codebooks"
+expect "four that load images" 0 init "${tiny[@]}" -g 4 -k 32 --workers 4 --out loaded -q
+cmp -s books/codebooks.safetensors loaded/codebooks.safetensors || report "other codebooks than of one"
+expect "without those that are held out" 0 init "${tiny[@]}" -g 4 -k 32 --validation-part 32 --out rest; err "^astra-kmeans: 128 images, "
+expect "of those that would be held out" 0 init "${tiny[@]}" -g 4 -k 32 --validation-part 32 --train-part 64 --out kept; err "^astra-kmeans: 32 images, part of those held out, "
+for pair in "books rest" "books kept" "rest kept"; do
+  ! cmp -s "${pair% *}/codebooks.safetensors" "${pair#* }/codebooks.safetensors" || report "the codebooks in ${pair% *} and ${pair#* } are the same"
+done
 expect "over the other seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --overwrite -q; cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "not replaced"
 expect "more groups lose less" 0 init "${tiny[@]}" -g 16 -k 32 --out fine -q; holds "$(column mean 3) < $first"
 expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.json; err "--out books/config.json"

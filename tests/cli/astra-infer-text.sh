@@ -99,6 +99,14 @@ expect "a token that is certain" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17
 json_holds '.prompts[0].ids == [17, 17, 17]'
 expect "a token that is certain once" 0 -c llama -n 4 -p "$long" -m 3 --logit-bias 17=1.5 --presence-penalty 2 --json
 json_holds '.prompts[0].ids | .[0] == 17 and .[1] != 17'
+expect "a penalty that is less than a bias" 0 -c llama -n 4 -p "$long" -m 4 --logit-bias 17=2.5 --presence-penalty 1 --json
+json_holds '.prompts[0].ids == [17, 17, 17, 17]'
+expect "a penalty for each time" 0 -c llama -n 4 -p "$long" -m 4 --logit-bias 17=2.5 --frequency-penalty 1 --json
+json_holds '.prompts[0].ids | .[:3] == [17, 17, 17] and .[3] != 17'
+expect "a penalty for repetition" 0 -c llama -n 4 -p "$long" -m 12 --repetition-penalty 1.5 --json
+json_holds ".prompts[0].ids | ${ids}[0] == ${ids}[1] and .[0] == ${ids}[0] and .[1] != ${ids}[1]"
+expect "penalties of nothing" 0 -c llama -n 4 -p "$long" -m 12 --repetition-penalty 1 --frequency-penalty 0 --presence-penalty 0 --json
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
 json_holds '.prompts[0] | .end == "context" and (.ids | length) + .prompt_tokens == 49'
 expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"

@@ -362,6 +362,20 @@ expect "other images" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 -
 expect "another depth" 0 "${tiny[@]}" --groups 0 --blocks 3 --max-steps 1 --out deep; err "model: 3 blocks"
 expect "of weights that are there" 2 --model deep "${data[@]}" --blocks 2 --out nowhere; err "--blocks 2 is for models trained from scratch"
 
+# ---- Adam's constants: epsilon shows in the loss after one step, the decays, which the first step does not depend on, in that after two
+
+adam() { # OPTION...: the losses of three steps, in `ours`
+  expect "Adam with ${*:-its defaults}" 0 "${tiny[@]}" --groups 0 --max-steps 3 --log-every 1 "$@" --out adam --overwrite -q
+  mapfile -t ours < <(awk -F, 'NR > 1 && $3 != "" { print $3 }' adam/metrics.csv)
+}
+adam; theirs=("${ours[@]}"); [ ${#theirs[@]} = 3 ] || report "metrics.csv has the losses ${theirs[*]}"
+adam --beta1 0.9 --beta2 0.999 --epsilon 1e-8; [ "${ours[*]}" = "${theirs[*]}" ] || report "the losses ${ours[*]}, ${theirs[*]} without options"
+for option in "2 --beta1 0.5" "2 --beta2 0.5" "1 --epsilon 1e-3"; do # behind the steps after which the loss is another one
+  read -r steps flag value <<<"$option"
+  adam "$flag" "$value"
+  holds "(${ours[steps - 1]} - ${theirs[steps - 1]}) ^ 2 < 1e-10 && (${ours[steps]} - ${theirs[steps]}) ^ 2 > 1e-6"
+done
+
 # ---- the best evaluation, an early end, which class is taken for which
 
 best=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --batch 16 -l 0 --epochs 9 --eval-every 1)

@@ -123,8 +123,10 @@ for partner in "-c $stories -n 1" "-u unix:$work/socket"; do
   [ -s last.json ] || report "it did not go on to the last line"
 done
 
-# SIGINT again and again, since the first may come too early, until the chat ends as interrupted.
+# SIGINT again and again, since the first may come too early, until the chat ends as interrupted. None before this script's child has become
+# the chat: it would end as this script does, which removes $work.
 interrupt() {
+  for _ in $(seq 100); do [ "$(cat /proc/$chat/comm)" = bash ] || break; sleep 0.1; done
   for _ in $(seq 100); do kill -INT $chat 2>/dev/null || break; sleep 0.1; done
   kill -KILL $chat 2>/dev/null && report "it does not end"
   wait $chat; code=$?

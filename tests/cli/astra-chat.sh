@@ -58,6 +58,12 @@ expect "other limits" 0 -u "unix:$work/socket" --temperature 100 --top-k 2147483
 expect "a limit" 2 -u "unix:$work/socket" --temperature 100.1; err "--temperature: .*from 0 to 100"
 expect "another limit" 2 -u "unix:$work/socket" --top-k 2147483648; err "--top-k: .*from 0 to 2147483647"
 expect "another model of it" 1 -u "unix:$work/socket" --model two; err "no language model two, but one"
+# A system message of the command line, which /reset keeps.
+printf 'Once upon a time\n/save third.json\n/reset\nOnce upon a time\n/save fourth.json\n' >reset; input=reset
+expect "a system message" 0 -c "$stories" -n 1 "${greedy[@]}" -s "Be kind."
+[ "$(jq -c 'map(.role)' third.json)" = '["system","user","assistant"]' ] && [ "$(jq -r '.[0].content' third.json)" = "Be kind." ] || report "--system: $(cat third.json)"
+cmp -s third.json fourth.json || report "/reset: $(cat fourth.json)"
+[ "$(jq -r '.[2].content' third.json)" != "$answer" ] || report "the model is not told the system message"
 input=
 printf '/nope\n' >command; input=command
 expect "no command" 1 -u "unix:$work/socket"; err "/nope is no command; /help lists them"

@@ -251,7 +251,8 @@ cat "$work/err" >>"$work/out"; out 'has read 0 bytes and written [1-9]\|SSL aler
 stop
 
 # ---- images
-serve "images" -c "$classifier" --nodes 2 --request-timeout 0 --max-body 4G --verbose
+serve "images" -c "$classifier" --nodes 2 --request-timeout 0 --max-body 4G --http-threads 3 --verbose
+name="three threads for connections"; [ "$(grep -l '^MHD-worker' /proc/$server/task/*/comm | wc -l)" = 3 ] || report "it has the threads $(cat /proc/$server/task/*/comm | xargs)"
 name="what runs"; grep -q '^machine: kernels' "$work/log" && grep -q '^node 1 is pid [0-9]' "$work/log" || report "$(cat "$work/log")"
 name="an image"; get /v1/images/classify -H 'Content-Type: image/png' --data-binary @"$pictures/apple_0614.png"; is 200
 that '.results[0].classes | length == 5 and .[0].probability >= .[1].probability and (.[0].label | length) > 0'

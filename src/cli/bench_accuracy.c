@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/bench.h"
 #include "cli/bench_experiment.h"
 #include "cli/bench_list.h"
@@ -242,6 +243,7 @@ static char *command_line(const Arguments *a) {
  * seconds of a training that was interrupted, .commands the two command lines, .log what they said, .lock who makes it. */
 typedef struct Job {
   Arguments train, eval;
+  const char *folder; /* the experiment's */
   char *train_result, *train_part, *train_state, *eval_result, *samples, *commands, *log, *lock, *out;
   int64_t threads; /* of the training, as the command line says; 0: the experiment's, or those that it began with */
   json_t *lines;   /* {"train": ..., "eval": ...}: the command lines; "base": base_digest; and Arguments.models of both */
@@ -282,6 +284,7 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .log = experiment_place(e, row, seed, ".log"),
                .lock = experiment_place(e, row, seed, ".lock"),
                .out = experiment_place(e, row, seed, ""),
+               .folder = e->folder,
                .threads = c->threads,
                .lines = json_object()};
   if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
@@ -409,21 +412,75 @@ static Status check_others(const Experiment *e, const AccuracyCommand *c, int ro
 
 /* ---- the command lines of then and now */
 
-static char *without_threads(const char *line) {
-  static const char option[] = " --threads ";
-  char *copy = line ? strdup(line) : NULL, *at = copy ? strstr(copy, option) : NULL;
-  if (at == NULL) return copy;
-  const char *behind = at + strlen(option);
-  behind += strcspn(behind, " ");
-  memmove(at, behind, strlen(behind) + 1);
-  return copy;
+/* The next word of a command line, as command_line writes them, unquoted in its place; NULL behind the last. */
+static char *next_word(char **rest) {
+  char *word = *rest, *at = word, *to = word;
+  bool quoted = false;
+  if (*at == '\0') return NULL;
+  for (; *at && (quoted || *at != ' '); at++) {
+    if (*at == '\'')
+      quoted = !quoted;
+    else if (*at == '\\' && !quoted && at[1])
+      *to++ = *++at;
+    else
+      *to++ = *at;
+  }
+  *rest = at + (*at == ' ');
+  *to = '\0';
+  return word;
 }
 
-/* The number of threads is not a setting: results differ in their rounding alone, and machines have other numbers. */
-static bool same_but_threads(const char *a, const char *b) {
-  char *one = without_threads(a), *other = without_threads(b);
-  const bool same = one && other && strcmp(one, other) == 0;
-  free(one), free(other);
+/* The next word that is a setting. The number of threads is none: results differ in their rounding alone, and machines have other numbers.
+ */
+static char *next_setting(char **rest) {
+  char *word = next_word(rest);
+  while (word && strcmp(word, "--threads") == 0 && next_word(rest)) word = next_word(rest);
+  return word;
+}
+
+/* Of a path in the results' folder, or in that of another experiment beside it, what it still ends with where both have moved: from seed-S
+ * or EXPERIMENT on. NULL: it is none. */
+static const char *fixed_part(const char *folder, const char *path, bool *own) {
+  const char *slash = strrchr(folder, '/');
+  const size_t length = strlen(folder), parent = slash ? (size_t)(slash - folder) + 1 : 0;
+  *own = strncmp(path, folder, length) == 0 && strncmp(path + length, "/seed-", 6) == 0;
+  if (*own) return path + length + 1;
+  if (strncmp(path, folder, parent) != 0) return NULL;
+  const size_t name = strcspn(path + parent, "/");
+  return name > 0 && strncmp(path + parent + name, "/seed-", 6) == 0 ? path + parent : NULL;
+}
+
+/* What stood in the place of the results' folder when a command line of before was written. */
+typedef struct FormerFolder {
+  const char *text; /* this many characters of it; NULL: not met yet */
+  size_t length;
+} FormerFolder;
+
+/* Whether a word of now is the same as one of before, but for the place of the results. */
+static bool same_word(const char *folder, const char *now, const char *before, FormerFolder *former) {
+  bool own;
+  const char *fixed = fixed_part(folder, now, &own);
+  if (fixed == NULL) return strcmp(now, before) == 0;
+  const size_t length = strlen(before), behind = strlen(fixed);
+  if (length < behind || strcmp(before + length - behind, fixed) != 0) return false;
+  const FormerFolder here = {before, length - behind};
+  if (here.length > 0 && before[here.length - 1] != '/') return false;
+  if (!own) return true;
+  if (former->text == NULL) *former = here;
+  return former->length == here.length && memcmp(former->text, before, here.length) == 0;
+}
+
+/* Whether both command lines have the same settings. How the results' folder is spelt, and where it lay before, is none. */
+static bool same_settings(const char *folder, const char *now, const char *before) {
+  char *copy = now ? strdup(now) : NULL, *other = before ? strdup(before) : NULL, *rest = copy, *other_rest = other;
+  FormerFolder former = {0};
+  bool same = copy && other;
+  while (same) {
+    const char *word = next_setting(&rest), *was = next_setting(&other_rest);
+    if (word == NULL && was == NULL) break;
+    same = word && was && same_word(folder, word, was, &former);
+  }
+  free(copy), free(other);
   return same;
 }
 
@@ -437,7 +494,7 @@ static bool is_begun(const Job *job) {
 static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, bool kept) {
   json_t *line = json_object_get(before, key);
   if (!begun) return true;
-  if (!same_but_threads(json_string_value(line), json_string_value(json_object_get(job->lines, key)))) return false;
+  if (!same_settings(job->folder, json_string_value(json_object_get(job->lines, key)), json_string_value(line))) return false;
   return !kept || json_object_set(job->lines, key, line) == 0;
 }
 
@@ -586,13 +643,14 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
 
 static bool is_done(const Job *job) { return files_exists(job->eval_result) && (job->train.count == 0 || files_exists(job->train_result)); }
 
-/* What an earlier command with these settings left of a row, or nothing. */
-static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run) {
+/* What an earlier command with these settings left of a row, or nothing; *others: one with other settings did. */
+static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int row, int seed, Run *run, bool *others) {
   Job job;
   json_t *before = NULL;
   Status status = job_make(e, c, row, seed, &job);
   if (status == STATUS_OK && files_exists(job.commands) && is_done(&job)) status = read_json(job.commands, &before);
-  if (before != NULL && take_lines(&job, before)) status = read_results(e, &job, row, run);
+  *others = before != NULL && !take_lines(&job, before);
+  if (before != NULL && !*others) status = read_results(e, &job, row, run);
   json_decref(before);
   job_free(&job);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
@@ -673,10 +731,13 @@ static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
-/* Of one that is not run, what cannot be read is left out; with a warning, unless it is read again: another command may be making it. */
-static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int row, int seed, bool again, Run *run) {
+/* Of one that is not run, what cannot be read is left out; with a warning, unless it is read again: another command may be making it.
+ * *left_out counts those that were made with other settings, too: of those that are run it is an error. */
+static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int row, int seed, bool again, Run *run, int *left_out) {
+  bool others = false;
   run->value = NAN;
-  const Status status = read_earlier(e, c, row, seed, run);
+  const Status status = read_earlier(e, c, row, seed, run, &others);
+  *left_out += others && e->row[row].of < 0 && !experiment_is_run(e, row, seed);
   if (status == STATUS_OK || status == STATUS_NO_MEMORY) return status;
   if (!again && (status != STATUS_BAD_FILE || experiment_is_run(e, row, seed))) return status;
   if (!again) log_warning("%s", status_message());
@@ -699,6 +760,7 @@ static Status is_to_train(const Experiment *e, int row, int seed, bool *to_train
  * made from a model that this command makes again. Where a row is evaluated again, its model and what goes on from that stay. again: what
  * this command runs is as it has it. */
 static Status read_all(Experiment *e, const AccuracyCommand *c, bool again) {
+  int left_out = 0;
   for (int s = 0; s < e->seed_count; s++) {
     bool anew[ROWS_MAX]; /* the model that the row evaluates, or was trained from */
     for (int row = 0; row < e->count; row++) {
@@ -707,10 +769,14 @@ static Status read_all(Experiment *e, const AccuracyCommand *c, bool again) {
       bool trains;
       TRY(is_to_train(e, row, s, &trains));
       anew[row] = origin >= 0 && anew[origin];
-      if (!anew[row] && !(again && experiment_is_run(e, row, s))) TRY(read_or_warn(e, c, row, s, again, &e->run[row][s]));
+      if (!anew[row] && !(again && experiment_is_run(e, row, s))) TRY(read_or_warn(e, c, row, s, again, &e->run[row][s], &left_out));
       anew[row] |= trains;
     }
   }
+  if (left_out > 0 && !again)
+    log_warning("%d row%s made with other settings, or from a model that is another one now, %s left out of the results in %s; remove the "
+                "files of a row to make it again",
+                left_out, text_plural(left_out), left_out == 1 ? "is" : "are", e->folder);
   return STATUS_OK;
 }
 

@@ -16,8 +16,6 @@ experiment() { # ROW'S MEMBERS [STEPS]
           {"name": "G=2", "from": "plain", "train": {"groups": 2, "codebook-size": 16, "kmeans-samples": 256}, "eval": {"nodes": 2}, "x": 4}$1]}
 END
 }
-# Command lines have paths: those of the copy are its own.
-copy() { cp -r "$1" "$2" && sed -i "s|$1/seed|$2/seed|g" "$2"/seed-*/*.commands; } # FROM TO: folders of results
 experiment "" >small.json
 
 expect "help" 0 --help; out "^usage: astra-bench accuracy"; out "--quick"; silent err
@@ -173,14 +171,48 @@ jq -e '.schema == 1 and (.rows | length) == 3 and .rows[1].row == "G=4" and .row
   (.rows[1] | .difference_low <= .difference and .difference <= .difference_high and .difference_low >= -100)' <"$work/out" >/dev/null || report "another JSON"
 [ "$before" = "$(stat -c %Y%i run/seed-3/G=4/model.safetensors)" ] || report "a finished run was made again"
 
-copy run misspelt; rm misspelt/seed-3/G=4.eval.json; touch misspelt/seed-3/G=4.eval.json.tmp-123
+# Where the folder lies and how it is spelt is no setting: a copy has what was made, as has the folder by another name. Lines as programs write them.
+cp -r run moved; cp -r run "a moved 'one'"; grep -q -e "--out run/seed-3/G=4 " moved/seed-3/G=4.commands || report "a command line without the folder's place"
+for place in moved "$PWD/moved" ./moved "a moved 'one'"; do
+  expect "a moved folder, $place" 0 --table ./small.json --out "$place" --json; ! grep -q "training\|evaluation\|warning" "$work/err" || report "a row is made again"
+  jq -e '[.rows[].seeds] == [2, 2, 2]' <"$work/out" >/dev/null || report "not all rows"
+done
+cp moved/results.csv before.csv
+for seeds in 3 7; do
+  expect "the folder spelt another way, seed $seeds" 0 --table ./small.json --out "$PWD/moved" --seeds $seeds --rows plain; ! grep -q "warning" "$work/err" || report "there is a warning"
+  [ "$(grep -v '^plain,[^,]*,7,' moved/results.csv)" = "$(cat before.csv)" ] && grep -q "^G=2,5," moved/metrics.csv || report "rows of before have left the results"
+done
+# What is made with other settings is left out and told of.
+experiment "" 5 >changed.json
+expect "rows with other settings beside a new one" 0 --table ./changed.json --out moved --seeds 8 --rows plain; err "warning: 6 rows made with other settings, .* are left out of the results in moved"
+[ "$(cut -d, -f1,3 moved/results.csv | xargs)" = "row,seed plain,8" ] || report "rows with other settings are in the results"
+# A model of another experiment moves with the folder beside which that is; of a third one, or of this one, it is another setting.
+mkdir -p here/family gone; cp -r run here/family/other
+cat >relatives.json <<'END'
+{"title": "A model made beside", "figure": "mean.distortion", "evaluation": "astra-kmeans eval", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256"},
+ "rows": [{"name": "it", "model": "{run:other/G=4}"}]}
+END
+expect "a model of another experiment" 0 --table ./relatives.json --out here/family/relatives
+mv here/family gone/family
+for place in gone/family/relatives "$PWD/gone/family/relatives"; do
+  expect "both moved, $place" 0 --table ./relatives.json --out "$place" --json; ! grep -q "evaluation" "$work/err" || report "it is made again"
+done
+sed -i 's/other/another/' relatives.json
+expect "a model of a third experiment" 1 --table ./relatives.json --out gone/family/relatives; err "run with other settings"
+cp -r run gone/family/own
+experiment ', {"name": "it", "model": "{run:other/G=4}", "eval": {"nodes": 2}}' >it.json
+expect "a model made beside, again" 0 --table ./it.json --seeds 3 --out gone/family/own; err "it: evaluation"
+experiment ', {"name": "it", "from": "G=4", "eval": {"nodes": 2}}' >it.json
+expect "the same model made here" 1 --table ./it.json --seeds 3 --out gone/family/own; err "seed 3, it: .*run with other settings"
+
+cp -r run misspelt; rm misspelt/seed-3/G=4.eval.json; touch misspelt/seed-3/G=4.eval.json.tmp-123
 experiment ', {"name": "y", "of": "G=4", "figure": "nodes.x.bytes_sent"}' >misspelt.json
 expect "no number of a list's element" 1 --table ./misspelt.json --out misspelt --seeds 3; err 'has no number "nodes.x.bytes_sent"'
 [ ! -e misspelt/seed-3/G=4.eval.json.tmp-123 ] || report "what a killed command left half written is still there"
 
 # Seeds that are not chosen are not run, but stay in the results, as rows do; those of the command line come to the file's.
-copy run one; rm -r one/seed-5
-copy run narrow; rm narrow/seed-5/G=2.eval.json
+cp -r run one; rm -r one/seed-5
+cp -r run narrow; rm narrow/seed-5/G=2.eval.json
 expect "one of the seeds" 0 --table ./small.json --out narrow --seeds 3 --json; ! grep -q "seed 5" "$work/err" || report "a seed that is not chosen is run"
 jq -e '[.rows[].seeds] == [2, 2, 1]' <"$work/out" >/dev/null && [ "$(wc -l <narrow/results.csv)" = 6 ] || report "seeds of earlier commands are left out"
 grep -q "deviation over 2 seeds" narrow/results.md && grep -q "^plain,5," narrow/metrics.csv || report "seeds of earlier commands are left out of a file"
@@ -232,7 +264,7 @@ expect "two alike" 0 --table ./small.json --out run --json
 [ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 
 # Perplexities are of what samples count, tokens, unless the evaluation divides by something else: then they tell nothing of its error.
-copy one words; rm -r words/seed-3/G=2*
+cp -r one words; rm -r words/seed-3/G=2*
 for part in plain G=4; do jq '.perplexity = 5' words/seed-3/$part.eval.json >with && mv with words/seed-3/$part.eval.json; done
 experiment "" | sed 's/"figure": "top1"/"figure": "perplexity"/' >perplexity.json
 expect "perplexities a token" 0 --table ./perplexity.json --out words --seeds 3 --rows G=4 --json
@@ -294,19 +326,19 @@ expect "the number of the command line" 0 --table ./small.json --out run --seeds
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
 # A row that is trained anew is evaluated anew, too.
-copy run again; rm again/seed-3/G=2.train.json
+cp -r run again; rm again/seed-3/G=2.train.json
 jq '.top1 = 7' again/seed-3/G=2.eval.json >with && mv with again/seed-3/G=2.eval.json; echo "before" >again/seed-3/G=2.samples.csv
 expect "a row that is trained again" 0 --table ./small.json --out again --seeds 3; err "seed 3, G=2: training"; err "seed 3, G=2: evaluation"
 holds "$(jq .top1 again/seed-3/G=2.eval.json) <= 1"; ! grep -q before again/seed-3/G=2.samples.csv || report "samples of the model before"
 
 # One that is evaluated anew has the same model, and what goes on from that stays in the results.
-copy again evaluated; rm evaluated/seed-3/plain.eval.json
+cp -r again evaluated; rm evaluated/seed-3/plain.eval.json
 expect "a base that is evaluated again" 0 --table ./small.json --out evaluated --seeds 3 --rows plain --json
 err "seed 3, plain: evaluation"; ! grep -q "training;\|G=" "$work/err" || report "more than that evaluation is made"
 jq -e '[.rows[].seeds] == [2, 2, 2]' <"$work/out" >/dev/null && [ "$(wc -l <evaluated/results.csv)" = 7 ] || report "rows that go on from it have left the results"
 
 # A base that is trained anew is another model: its rows are not taken for made, until their files go as the message says.
-copy run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
+cp -r run renewed; rm -r renewed/seed-3/plain renewed/seed-3/plain.*
 expect "a base that is made again" 1 --table ./small.json --out renewed --seeds 3; err "from a model that has been made again since"; err "remove renewed/seed-3/G=4 and renewed/seed-3/G=4\.\*"
 grep -q '^plain,[^,]*,3,' renewed/results.csv && ! grep -q '^G=.,[^,]*,3,' renewed/results.csv || report "rows of the former base beside the new one"
 rm renewed/seed-3/G=4.train.json renewed/seed-3/G=4.eval.json # killed in mid-training: nothing but its state says that it had begun
@@ -327,7 +359,7 @@ cat >models.json <<'END'
 END
 expect "models that no row makes" 0 --table ./models.json --out models
 run "digests in one of them" 0 "$bin/astra-data" verify there --write
-copy models sealed
+cp -r models sealed
 expect "the same models" 0 --table ./models.json --out sealed; ! grep -q "training\|evaluation" "$work/err" || report "a row is made again"
 cp run/seed-5/plain/model.safetensors there/
 expect "another teacher" 1 --table ./models.json --out models; err "taught: .*from a model that has been made again since, or replaced"
@@ -354,7 +386,7 @@ sed -i 's/1000/1/' sized.json
 expect "another evaluation of the same training" 0 --table ./sized.json --seeds 3 --out failing; ! grep -q "bad: training" "$work/err" || report "trained again"
 sed -i 's/"max-steps": 2/"max-steps": 3/' sized.json
 expect "a training that there is, with other settings" 1 --table ./sized.json --seeds 3 --out failing; err "bad: .*run with other settings"
-copy run remade; rm remade/seed-3/G=4.eval.json
+cp -r run remade; rm remade/seed-3/G=4.eval.json
 expect "a row that fails behind one that is made again" 1 --table ./bad.json --out remade; err "seed 3, G=4: evaluation"; err "seed 3, bad: "
 [ "$(wc -l <remade/results.csv)" = 7 ] && [ "$(grep -c '^| G=. .* 2 |$' remade/results.md)" = 2 ] || report "finished rows and seeds have left the results"
 
@@ -370,7 +402,7 @@ err "interrupted"; err "the same command goes on"
 grep -q "interrupted after step" long/seed-3/plain.log || report "the training did not save its state"
 [ ! -e long/seed-3/plain.train.json ] || report "the training had ended before"
 # Killed, it cannot note what its training took: the seconds of all parts are not known, also where those of the first are.
-copy long killed
+cp -r long killed
 "$program" accuracy --table ./long.json --seeds 3 --rows plain --out killed >"$work/out" 2>"$work/err" &
 started=$! name="killed"
 for ((i = 0; i < 600; i++)); do [ -e killed/seed-3/plain.part.json ] || break; sleep 0.05; done

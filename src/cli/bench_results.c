@@ -262,15 +262,45 @@ static Status write_metrics(const Experiment *e, FILE *out) {
 
 /* ---- the table, the chart, JSON */
 
-static void write_mean(FILE *out, Mean m, bool sign) {
-  if (m.count == 0) {
+/* Losses and ratios differ in digits that percentages do not have. What rounds to zero has no sign. */
+static void write_figure(const Experiment *e, FILE *out, double value, bool sign) {
+  const int decimals = e->scale == 100 || strcmp(e->unit, "%") == 0 ? 2 : 4;
+  const bool zero = fabs(value) < 0.5 * pow(10, -decimals);
+  fprintf(out, sign && !zero ? "%+.*f" : "%.*f", decimals, zero ? 0 : value);
+}
+
+static void write_cell(const Experiment *e, FILE *out, double value, bool sign) {
+  putc(' ', out);
+  isnan(value) ? (void)putc('-', out) : write_figure(e, out, value, sign);
+  fputs(" |", out);
+}
+
+static void write_mean(const Experiment *e, FILE *out, Mean m, bool sign) {
+  if (m.count < 2) {
+    write_cell(e, out, m.count ? m.mean : NAN, sign);
+    return;
+  }
+  putc(' ', out);
+  write_figure(e, out, m.mean, sign);
+  fputs(" ± ", out);
+  write_figure(e, out, m.deviation, false);
+  fputs(" |", out);
+}
+
+static void write_interval(const Experiment *e, FILE *out, Interval interval) {
+  if (isnan(interval.low)) {
     fputs(" - |", out);
     return;
   }
-  fprintf(out, sign ? " %+.2f" : " %.2f", m.mean);
-  if (m.count > 1) fprintf(out, " ± %.2f", m.deviation);
+  putc(' ', out);
+  write_figure(e, out, interval.low, true);
+  fputs(" to ", out);
+  write_figure(e, out, interval.high, true);
   fputs(" |", out);
 }
+
+/* Without the space by which it is parted from figures. */
+static const char *unit_name(const Experiment *e) { return e->unit + strspn(e->unit, " "); }
 
 /* Seeds with which there is a figure of any row. */
 static int count_seeds(const Experiment *e) {
@@ -289,7 +319,7 @@ static Status write_table(const Experiment *e, FILE *out) {
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
   fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
-          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", e->unit, seeds, text_plural(seeds));
+          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", unit_name(e), seeds, text_plural(seeds));
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
     fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");
@@ -302,19 +332,16 @@ static Status write_table(const Experiment *e, FILE *out) {
     if (m.count == 0) continue;
     fprintf(out, "| %s |", row->name);
     isnan(row->x) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.6g |", row->x);
-    write_mean(out, m, false);
+    write_mean(e, out, m, false);
     if (e->has_baselines) {
       Interval interval = {NAN, NAN};
       TRY(bootstrap(e, i, &interval));
       if (row->baseline >= 0 && row->baseline != e->baseline) fprintf(out, " %s:", e->row[row->baseline].name);
-      write_mean(out, row->baseline < 0 ? (Mean){0} : mean_of(e, i, row->baseline), true);
-      isnan(interval.low) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f to %+.2f |", interval.low, interval.high);
+      write_mean(e, out, row->baseline < 0 ? (Mean){0} : mean_of(e, i, row->baseline), true);
+      write_interval(e, out, interval);
     }
-    isnan(row->paper) ? (void)fputs(" - |", out) : (void)fprintf(out, " %.2f |", row->paper);
-    if (e->has_baselines) {
-      double difference = row->baseline < 0 ? NAN : row->paper - e->row[row->baseline].paper;
-      isnan(difference) ? (void)fputs(" - |", out) : (void)fprintf(out, " %+.2f |", difference);
-    }
+    write_cell(e, out, row->paper, false);
+    if (e->has_baselines) write_cell(e, out, row->baseline < 0 ? NAN : row->paper - e->row[row->baseline].paper, true);
     fprintf(out, " %d |\n", m.count);
   }
   return STATUS_OK;
@@ -359,9 +386,9 @@ static Status write_chart(const Experiment *e, const char *path) {
                                {.name = "paper", .x = x, .y = paper, .count = n, .points = true, .style = PLOT_DASHED}};
   char label[2 * NAME_MAX_LENGTH];
   if (changes)
-    snprintf(label, sizeof label, "%s, %s against %s", e->figure, e->unit[0] ? e->unit : "%", e->row[e->baseline].name);
+    snprintf(label, sizeof label, "%s, %s against %s", e->figure, e->unit[0] ? unit_name(e) : "%", e->row[e->baseline].name);
   else
-    snprintf(label, sizeof label, "%s %s", e->figure, e->unit);
+    snprintf(label, sizeof label, "%s %s", e->figure, unit_name(e));
   const PlotPanel panel = {.title = "",
                            .x_label = e->x_label,
                            .y_label = label,

@@ -149,7 +149,7 @@ expect "threads of the command line" 0 --table ./small.json --dry-run -t 2
 [ ! -e runs/small ] || report "a dry run left files"
 
 expect "the experiment" 0 --table ./small.json --out run
-out "^| plain | - | [0-9.]* ± [0-9.]* | - | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-][0-9.]* ± [0-9.]* | [+-][0-9.]* to [+-][0-9.]* | 88.50 | -1.50 | 2 |$"
+out "^| plain | - | [0-9.]* ± [0-9.]* | - | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-]\?[0-9.]* ± [0-9.]* | [+-]\?[0-9.]* to [+-]\?[0-9.]* | 88.50 | -1.50 | 2 |$"
 cmp -s "$work/out" run/results.md || report "results.md is not what was printed"
 [ "$(wc -l <run/results.csv)" = 7 ] || report "not a CSV row a run"
 [ "$(tail -n +2 run/metrics.csv | wc -l)" = "$(cat run/seed-?/*/metrics.csv | grep -vc '^step')" ] || report "metrics of other trainings, or not of all"
@@ -243,6 +243,16 @@ for figure in loss tempered_loss; do
   holds "($(awk -F, -v c=$column 'NR > 1 { n += $2; loss += $c } END { printf "%.9f", loss / n }' one/seed-3/plain.samples.csv) - $(jq .$figure one/seed-3/plain.eval.json)) ^ 2 < 1e-12"
   column=$((column + 1))
 done
+# Tables show four decimals of it, and percentages two; what rounds to nothing has no sign.
+cp -r one decimals
+for pair in plain:2.345678 G=4:2.3333 G=2:2.34567; do jq ".loss = ${pair#*:}" "decimals/seed-3/${pair%:*}.eval.json" >with && mv with "decimals/seed-3/${pair%:*}.eval.json"; done
+experiment "" | sed 's/"figure": "top1", "scale": 100, "unit": "%"/"figure": "loss", "unit": " nats"/' >loss.json
+expect "the decimals of losses" 0 --table ./loss.json --out decimals --seeds 3; out ": loss in nats, mean"
+out "^| plain | - | 2.3457 | - | - | 90.0000 | - | 1 |$"; out "^| G=4 | 2 | 2.3333 | -0.0124 | [+-][0-9]\.[0-9]\{4\} to [+-][0-9]\.[0-9]\{4\} | 88.5000 | -1.5000 | 1 |$"
+out "^| G=2 | 4 | 2.3457 | 0.0000 | "
+jq '.loss = 0.0234567' decimals/seed-3/plain.eval.json >with && mv with decimals/seed-3/plain.eval.json
+sed -i 's/"unit": " nats"/"scale": 100, "unit": "%"/' loss.json
+expect "the decimals of percentages" 0 --table ./loss.json --out decimals --seeds 3; out ": loss in %, mean"; out "^| plain | - | 2.35 | - | - | 90.00 | - | 1 |$"
 holds "$(jq .tempered_loss one/seed-3/plain.eval.json) <= $(jq .loss one/seed-3/plain.eval.json) && $(jq .temperature one/seed-3/plain.eval.json) >= 0.5"
 
 own "" >own.json
@@ -250,7 +260,7 @@ expect "rows of the same models" 0 --table ./own.json --out one --seeds 3 --json
 jq -e --argjson sent "$(jq '100 * .nodes[1].bytes_sent' one/seed-3/G=4.eval.json)" --argjson plain "$(jq '100 * .top1' one/seed-3/G=4.eval.json)" \
   --argjson raster "$(jq '100 * .top1' one/seed-3/G=4-raster.eval.json)" '(.rows[3] | .mean == $sent and .difference == null) and
   (.rows[4] | (.difference - ($raster - $plain) | fabs) < 1e-6 and .difference_low != null)' <"$work/out" >/dev/null || report "other figures"
-grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-][0-9.]* | " one/results.md || report "the baseline of a row is not named"
+grep -q "^| G=4-raster | - | [0-9.]* | G=4: [+-]\?[0-9.]* | " one/results.md || report "the baseline of a row is not named"
 [ ! -e one/seed-3/bytes.eval.json ] || report "the same evaluation was made twice"
 
 # Seeds share the test samples: two that answer alike say no more than one.

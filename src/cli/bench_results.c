@@ -37,6 +37,7 @@ static Mean mean_of(const Experiment *e, int row, int minus) {
 enum { RESAMPLES = 1000 };
 
 typedef struct Sample {
+  long long number;            /* of the test part: which sample it is */
   double items, correct, loss; /* as infer/evaluate.h writes them */
   double tempered;             /* of classes: the loss at the best temperature; else NAN */
 } Sample;
@@ -46,6 +47,12 @@ typedef struct Samples {
   size_t count, room;
 } Samples;
 
+static int by_number(const void *a, const void *b) {
+  const long long one = ((const Sample *)a)->number, other = ((const Sample *)b)->number;
+  return (one > other) - (one < other);
+}
+
+/* In the order of their numbers. */
 static Status read_samples(const char *path, Samples *samples) {
   char line[256];
   FILE *file = fopen(path, "r");
@@ -54,13 +61,21 @@ static Status read_samples(const char *path, Samples *samples) {
   Status status = STATUS_OK;
   while (status == STATUS_OK && fgets(line, sizeof line, file)) {
     Sample read = {.tempered = NAN};
-    if (sscanf(line, "%*d,%lf,%lf,%lf,%lf", &read.items, &read.correct, &read.loss, &read.tempered) < 3) continue; /* the head */
+    const int fields = sscanf(line, "%lld,%lf,%lf,%lf,%lf", &read.number, &read.items, &read.correct, &read.loss, &read.tempered);
+    if (fields < 4) continue; /* the head */
     status = ARRAY_RESERVE(samples->list, samples->count, 1, samples->room, "samples");
     if (status == STATUS_OK) samples->list[samples->count++] = read;
   }
   if (status == STATUS_OK && ferror(file)) status = status_set(STATUS_IO, "%s: cannot be read", path);
   fclose(file);
+  if (samples->count > 0) qsort(samples->list, samples->count, sizeof *samples->list, by_number);
   return status;
+}
+
+static bool same_samples(const Samples *a, const Samples *b) {
+  bool same = a->count == b->count;
+  for (size_t i = 0; same && i < a->count; i++) same = a->list[i].number == b->list[i].number;
+  return same;
 }
 
 /* Whether a perplexity is divided by the tokens that samples count; by other conventions it is by words or bytes. */
@@ -121,7 +136,7 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
     Status status = path && base_path ? STATUS_OK : status_no_memory(NULL, "a path");
     if (status == STATUS_OK && files_exists(path)) status = read_samples(path, &ours);
     if (status == STATUS_OK && files_exists(base_path)) status = read_samples(base_path, &base);
-    bool alike = status == STATUS_OK && ours.count == base.count && ours.count > 1;
+    bool alike = status == STATUS_OK && ours.count > 1 && same_samples(&ours, &base);
     for (int i = 0; alike && i < RESAMPLES; i++) mean[i] += resampled_difference(e, row, &ours, &base, i);
     seeds += alike;
     free(path), free(base_path), free(ours.list), free(base.list);

@@ -270,6 +270,14 @@ for place in one/seed-3 run/seed-3 run/seed-5; do samples "i % 2" >$place/plain.
 expect "one seed" 0 --table ./small.json --out one --seeds 3 --json
 one=$(interval)
 jq -e '.rows[1] | .difference_low < .difference_high' "$work/out" >/dev/null || report "an interval of one number"
+# Samples are paired by their numbers, whatever their order; others are no pairs.
+sort -t, -k2,2 -k1,1nr one/seed-3/G=4.samples.csv >with && ! cmp -s with one/seed-3/G=4.samples.csv && mv with one/seed-3/G=4.samples.csv
+expect "samples in another order" 0 --table ./small.json --out one --seeds 3 --json
+[ "$(interval)" = "$one" ] || report "not the interval $one of the same samples"
+awk -F, -v OFS=, '$1 == 7 { $1 = 60 } { print }' one/seed-3/G=4.samples.csv >with && mv with one/seed-3/G=4.samples.csv
+expect "another sample" 0 --table ./small.json --out one --seeds 3 --json
+jq -e '.rows[1] | .difference != null and .difference_low == null' "$work/out" >/dev/null || report "an interval of other samples"
+samples "i % 3 == 0" >one/seed-3/G=4.samples.csv
 expect "two alike" 0 --table ./small.json --out run --json
 [ "$(interval)" = "$one" ] || report "not the interval $one of one seed"
 

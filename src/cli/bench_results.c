@@ -379,6 +379,12 @@ static void place_by_x(double *x, double *ours, double *paper, size_t n) {
   }
 }
 
+/* A chart of earlier results would not be of those beside it. */
+static Status remove_chart(const char *path) {
+  if (remove(path) == 0 || errno == ENOENT) return STATUS_OK;
+  return status_set(STATUS_IO, "cannot remove %s, the chart of earlier results: %s", path, strerror(errno));
+}
+
 /* Rows that have an x, as a line beside the paper's. Its models are others: where both have a baseline, the change since is drawn. */
 static Status write_chart(const Experiment *e, const char *path) {
   double x[ROWS_MAX], ours[ROWS_MAX], paper[ROWS_MAX];
@@ -396,7 +402,7 @@ static Status write_chart(const Experiment *e, const char *path) {
     of_paper += !isnan(paper[n]);
     place_by_x(x, ours, paper, n++);
   }
-  if (n < 2) return STATUS_OK;
+  if (n < 2) return remove_chart(path);
   const PlotSeries series[] = {{.name = "ours", .x = x, .y = ours, .count = n, .points = true},
                                {.name = "paper", .x = x, .y = paper, .count = n, .points = true, .style = PLOT_DASHED}};
   char label[2 * NAME_MAX_LENGTH];

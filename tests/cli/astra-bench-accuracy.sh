@@ -186,6 +186,7 @@ done
 experiment "" 5 >changed.json
 expect "rows with other settings beside a new one" 0 --table ./changed.json --out moved --seeds 8 --rows plain; err "warning: 6 rows made with other settings, .* are left out of the results in moved"
 [ "$(cut -d, -f1,3 moved/results.csv | xargs)" = "row,seed plain,8" ] || report "rows with other settings are in the results"
+[ -e run/results.png ] && [ ! -e moved/results.png ] || report "a chart of rows that are not in the results"
 # A model of another experiment moves with the folder beside which that is; of a third one, or of this one, it is another setting.
 mkdir -p here/family gone; cp -r run here/family/other
 cat >relatives.json <<'END'

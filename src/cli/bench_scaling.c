@@ -43,6 +43,7 @@ typedef struct ScalingStep {
   int64_t *numbers;                          /* [buckets] n_k */
   int64_t statistics;                        /* numbers of the codebooks' sums */
   int64_t units;                             /* images or tokens of a step */
+  const char *unit_name;                     /* of these */
 } ScalingStep;
 
 typedef struct ScalingLink {
@@ -182,6 +183,7 @@ static Status scaling_measure(Session *session, int64_t steps, ScalingStep *step
   all_reduce_free(reduce);
   free(watch.last);
   free(watch.touched);
+  step->unit_name = session->task->source->texts ? "tokens" : session->task->source->name.units;
   if (session->task->source->texts) step->units *= session->tokens;
   return status;
 }
@@ -294,6 +296,7 @@ typedef struct Row {
   int64_t batch; /* of a rank */
   ScalingResult predicted;
   double units, efficiency; /* a second, of all ranks; against one rank that had as much of this work */
+  const char *unit_name;
 } Row;
 
 static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MAX]) {
@@ -374,6 +377,7 @@ static void fill_row(const ScalingCommand *command, int ranks, const ScalingStep
   scaling_predict(first, &command->network, 1, (Wire)train->wire, false, &alone);
   row->ranks = ranks;
   row->units = (command->strong ? (double)first->units : (double)step->units * ranks) / row->predicted.step;
+  row->unit_name = step->unit_name;
   row->efficiency = row->units / ranks / ((double)first->units / alone.step);
 }
 
@@ -397,7 +401,9 @@ static Status print_rows(const ScalingCommand *command, const Row *rows) {
   printf("link %s, %s on the wire%s, batch %lld %s\n", command->link, command->shared.train.wire == WIRE_BF16 ? "bf16" : "fp32",
          command->shared.train.shard_optimizer ? ", divided optimizer states" : "", (long long)command->shared.train.batch,
          command->strong ? "of all ranks" : "per rank");
-  printf("%6s %8s %12s %12s %12s %12s %12s %11s\n", "ranks", "batch", "ms per step", "ms exposed", "ms of link", "MiB sent", "units/s",
+  char speed[16];
+  snprintf(speed, sizeof speed, "%s/s", rows[0].unit_name);
+  printf("%6s %8s %12s %12s %12s %12s %12s %11s\n", "ranks", "batch", "ms per step", "ms exposed", "ms of link", "MiB sent", speed,
          "efficiency");
   for (int i = 0; i < command->count; i++)
     printf("%6d %8lld %12.1f %12.1f %12.1f %12.1f %12.1f %10.1f%%\n", rows[i].ranks, (long long)rows[i].batch, 1e3 * rows[i].predicted.step,

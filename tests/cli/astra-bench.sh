@@ -48,7 +48,8 @@ expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --prof
 
 # Training on several machines, predicted; measured under mpirun in tests/network/train_ranks.sh.
 scaling=(scaling --model vit-cifar --batch 2 --steps 1 --threads 1)
-expect "scaling" 0 "${scaling[@]}" --ranks 1,64 --link 10mbit,1ms; out "^ *1 .* 100.0%"; out "^ *64 "
+expect "scaling" 0 "${scaling[@]}" --ranks 1,64 --link 10mbit,1ms; out "^ *1 .* 100.0%"; out "^ *64 "; out "^ *ranks .* images/s  *efficiency$"
+expect "scaling of a language model" 0 scaling --model gpt2-mini --context 32 --batch 2 --steps 1 --threads 1 --ranks 1; out "^ *ranks .* tokens/s  *efficiency$"
 expect "more ranks than samples" 2 "${scaling[@]}" --ranks 1,4 --strong; err "every rank needs one of the 2 samples"
 expect "nor by default" 0 "${scaling[@]}" --strong; out "^ *2 "; ! grep -q "^ *4 " "$work/out" || report "four ranks share two samples"
 expect "scaling as JSON" 0 "${scaling[@]}" --batch 4 --ranks 1,2,4 --strong --link 1gbit,0.1ms --wire bf16 --shard-optimizer --json

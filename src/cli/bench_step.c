@@ -292,8 +292,9 @@ static Status bench_report_text(BenchReport *report) {
          size_of_sample(session, sample), (long long)session->options.batch,
          (double)param_count_numbers(model_params(session->model)) / 1e6, bench_peak_numbers_name(numbers_of(session)));
   if (report->sides > 1)
-    printf("astra:   %d group%s of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, text_plural(astra->astra.groups),
-           astra->astra.codebook_size, astra->astra.devices_min, astra->astra.devices, astra->astra.noise);
+    printf("astra:   the paper's recipe, %d group%s of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups,
+           text_plural(astra->astra.groups), astra->astra.codebook_size, astra->astra.devices_min, astra->astra.devices,
+           astra->astra.noise);
   printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
   for (int i = 0; i < FIGURES_SHOWN; i++) {
@@ -341,7 +342,7 @@ static Status bench_report_json(BenchReport *report) {
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
 static const char STEP_ABOUT[] =
-    "Times real training steps on drawn images or tokens and random weights; with --groups the plain model's in turns.";
+    "Times real training steps on drawn images or tokens and random weights; with --groups also of the paper's recipe, in turns.";
 
 enum { STEP_OPTIONS_MAX = 32, STEPS_MAX = 100000 };
 

@@ -28,7 +28,7 @@ holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, min') && $(fi
 holds "$(figure 'time inside matrix products, %') > 0 && $(figure 'time inside matrix products, %') <= 100"
 holds "$(figure 'MiB of activations') > 0 && $(figure 'peak resident MiB until then') > 1"
 ! grep -q astra "$work/out" || report "ASTRA without --groups"
-expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   4 groups of 16 codewords, 2-2 devices"
+expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   the paper's recipe, 4 groups of 16 codewords, 2-2 devices"
 out " ratio$"; out "linear  *backward"; out "nearest codewords  *forward"; out "noise moments  *around"; out "optimizer  *around"
 out "^  inside products [0-9.]*% of a step, at [0-9.]*% of the best rate; outside [0-9.]*%$"
 shares=$(sed -n 's/^  inside products \([0-9.]*\)% .* outside \([0-9.]*\)%$/\1 + \2/p' "$work/out" | head -n 1)

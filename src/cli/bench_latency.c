@@ -920,18 +920,27 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   return run_figures(command, &plan, begun);
 }
 
-/* An option that the chosen figure, which has its own value of it, would pass over. */
+/* An option that the chosen figure would pass over: it has its own value, or, as Llama's, which is predicted, nothing to do with it. */
 static Status check_figure(const LatencyCommand *command, const Option *options) {
 #define OF(name) (1u << LATENCY_FIGURE_##name)
-  static const unsigned all = (1u << LATENCY_FIGURE_COUNT) - 1;
+  static const unsigned all = (1u << LATENCY_FIGURE_COUNT) - 1, measured = all & ~OF(llama);
   const struct {
     const char *name;
     unsigned figures; /* that take it */
-  } list[] = {{"nodes", all & ~(OF(devices) | OF(llama))},
-              {"tokens", all & ~OF(llama)},
-              {"exchange-blocks", all & ~OF(llama)},
-              {"retained", all & ~(OF(codebook) | OF(llama))},
-              {"bandwidth", OF(devices) | OF(tokens)}};
+  } list[] = {{"nodes", measured & ~OF(devices)},
+              {"codebook-size", measured & ~OF(codebook)},
+              {"retained", measured & ~OF(codebook)},
+              {"bandwidth", OF(devices) | OF(tokens)},
+              {"calibrate", measured},
+              {"width", measured},
+              {"blocks", measured},
+              {"exchange-blocks", measured},
+              {"heads", measured},
+              {"tokens", measured},
+              {"parts", measured},
+              {"table-memory", measured},
+              {"repeats", measured},
+              {"measure-all", measured}};
 #undef OF
   char figures[128] = "";
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -941,7 +950,7 @@ static Status check_figure(const LatencyCommand *command, const Option *options)
     for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++)
       if (list[i].figures >> figure & 1)
         used += (size_t)snprintf(figures + used, sizeof figures - used, "%s%s", used > 0 ? ", " : "", figure_names[figure]);
-    return status_set(STATUS_BAD_USAGE, "--%s: --figure %s has its own; it is for %s", list[i].name, figure_names[command->figure],
+    return status_set(STATUS_BAD_USAGE, "--%s changes nothing in --figure %s; it is for %s", list[i].name, figure_names[command->figure],
                       figures);
   }
   return STATUS_OK;

@@ -22,12 +22,14 @@ err "--loss-model gilbert-elliott: .*in bursts of 4 or more"; ! grep -q measurin
 expect "more retained blocks than there are" 2 --blocks 2 --retained 3; err "--retained 3: the model has 2 blocks"
 expect "more blocks that exchange codes than there are" 2 --blocks 2 --exchange-blocks 3; err "--exchange-blocks 3: the model has 2 blocks; 0 means all of them$"
 expect "more than the one there is" 2 --blocks 1 --exchange-blocks 2; err "--exchange-blocks 2: the model has 1 block; 0 means all of them$"
-for given in "--nodes 3" "--tokens 512" "--exchange-blocks 1" "--retained 1" "--bandwidth 50mbit"; do
+for given in "--nodes 3" "--tokens 512" "--exchange-blocks 1" "--retained 1" "--bandwidth 50mbit" "--codebook-size 64" "--calibrate 1s" "--width 64" "--blocks 2" "--heads 4" \
+  "--parts 2" "--table-memory 1M" "--repeats 2" "--measure-all"; do
   # shellcheck disable=SC2086
-  expect "what Llama's figure would pass over: $given" 2 --figure llama $given; err "^astra-bench: error: ${given% *}: --figure llama has its own; it is for [a-z, ]*tokens"
+  expect "what Llama's figure would pass over: $given" 2 --figure llama $given; err "^astra-bench: error: ${given% *} changes nothing in --figure llama; it is for [a-z, ]*tokens"
 done
-expect "the rate of codebooks" 2 --figure codebook --bandwidth 50mbit; err "--bandwidth: --figure codebook has its own; it is for devices, tokens$"
+expect "the rate of codebooks" 2 --figure codebook --bandwidth 50mbit; err "--bandwidth changes nothing in --figure codebook; it is for devices, tokens$"
 expect "blocks that no codebook retains" 2 --figure codebook --retained 1; err "it is for bandwidth, devices, tokens, breakdown, baselines, trace$"
+expect "the size of codebooks of which each has its own" 2 --figure codebook --codebook-size 64; err "it is for bandwidth, devices, tokens, breakdown, baselines, trace$"
 expect "an argument" 2 "${small[@]}" here; err "here"
 expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
 
@@ -63,7 +65,7 @@ holds "$(column $l latency_ms calibrated astra 32 10) < $(column $l latency_ms c
 holds "$(column $l single_ms calibrated astra 1 10) == 4578"
 for link in "--jitter 1ms" "--latency 1ms" "--link-model switch"; do
   # shellcheck disable=SC2086
-  expect "llama, $link" 0 --width 64 --blocks 2 --heads 4 --codebook-size 64 --quick --figure llama $link --out other
+  expect "llama, $link" 0 "${small[@]}" $link --out other
   [ -z "$(awk -F, 'NR > 1 && $18 != ""' other/latency-llama.csv)" ] || report "the paper's numbers beside other links"
 done
 b=figures/latency-bandwidth.csv
@@ -105,7 +107,7 @@ expect "more devices than heads" 0 "${small[@]}" --figure bandwidth --nodes 6 --
 [ "$(tail -n +2 many/latency-bandwidth.csv | cut -d, -f4 | sort -u | tr '\n' ' ')" = "astra sp " ] || report "only astra and sp divide tokens"
 expect "few tokens in many parts" 0 "${small[@]}" --figure tokens --tokens 68 --parts 8; out "^  G = 1, 20 Mbit/s  *17 "
 expect "too many devices" 2 "${small[@]}" --nodes 65; err "--nodes"
-expect "medians" 0 --width 64 --blocks 2 --heads 4 --codebook-size 64 --tokens 128 --figure codebook --repeats 2; out "runs of a device differed by [0-9.]*% at most"
+expect "medians" 0 --width 64 --blocks 2 --heads 4 --tokens 128 --figure codebook --repeats 2; out "runs of a device differed by [0-9.]*% at most"
 
 [ $failed = 0 ] && echo "astra-bench latency: ok"
 exit $failed

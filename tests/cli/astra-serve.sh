@@ -89,7 +89,7 @@ printf 'not pem' >"$work/pem"
 expect "no certificate" 1 -c "$stories" --nodes 1 --listen 127.0.0.1:0 --tls-key "$work/pem" --tls-certificate "$work/pem"; err "PEM"
 
 # ---- texts
-serve "texts" -c "$stories" --nodes 1 --max-body 100k --max-header 4k --header-timeout 1s --body-timeout 1500ms --cors https://example.org
+serve "texts" -c "$stories" --nodes 1 --drain $((30 * ${TIME_SCALE:-1}))s --max-body 100k --max-header 4k --header-timeout 1s --body-timeout 1500ms --cors https://example.org
 expect "a port in use" 1 -c "$stories" --nodes 1 --listen "127.0.0.1:$port"; err "in use; end the program that listens there, or choose another"
 name="models"; get /v1/models; is 200; that '.data[0].id == "stories260K" and .data[0].max_model_len == 512'; jq -c '.data[0]' "$work/out" >"$work/listed"
 for encoded in stories260K %73tories%32%360K 'stories260K?x=y'; do

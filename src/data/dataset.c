@@ -3,6 +3,7 @@
  * Invariant: an open set never changes, so that any thread may read it. */
 #include "data/dataset.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "data/data_paths.h"
@@ -238,6 +239,11 @@ static int32_t label_viewed(const Dataset *set, int64_t index) {
   return view->whole->label(view->whole, view->record[index]);
 }
 
+static uint64_t identify_viewed(const Dataset *set, int64_t index, uint64_t hash) {
+  const View *view = set->state;
+  return view->whole->identify(view->whole, view->record[index], hash);
+}
+
 static void close_view(Dataset *set) {
   View *view = set->state;
   if (!view) return;
@@ -283,6 +289,7 @@ Status dataset_open_share(Dataset **set, const char *name, const char *data_dir,
     fresh->description = NULL;
     fresh->read = read_viewed;
     fresh->label = label_viewed;
+    if (whole->identify) fresh->identify = identify_viewed;
   }
   fresh->state = view;
   fresh->close = close_view;
@@ -368,6 +375,16 @@ bool dataset_fixed_size(const Dataset *set, int *width, int *height) {
   *width = set->width;
   *height = set->height;
   return true;
+}
+
+uint64_t dataset_digest(const Dataset *set) {
+  uint64_t hash = hash_add(HASH_BEGIN, &set->classes, sizeof set->classes);
+  for (int64_t i = 0; i < set->count; i++) {
+    const int32_t label = set->label(set, i);
+    hash = hash_add(hash, &label, sizeof label);
+    if (set->identify) hash = set->identify(set, i, hash);
+  }
+  return hash;
 }
 
 void dataset_mean_std(const Dataset *set, double mean[3], double std[3]) {

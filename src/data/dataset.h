@@ -68,6 +68,9 @@ char *const *dataset_labels(const Dataset *set); /* [classes] */
 bool dataset_is_grouped(const Dataset *set);     /* records of a class may stand together: folders and lists of files */
 bool dataset_fixed_size(const Dataset *set, int *width, int *height); /* true when all images have one size */
 const char *dataset_describe(const Dataset *set);                     /* "CIFAR-100 train, 50000 images of 32x32, 100 classes, from PATH" */
+/* Tells the records from others: of the classes' number, the labels in their order and what else the source knows of a record without
+ * decoding it: the file's name without folders, some bytes of a CIFAR record (base/hash.h). The same wherever the files lie. */
+uint64_t dataset_digest(const Dataset *set);
 void dataset_mean_std(const Dataset *set, double mean[3], double std[3]); /* CIFAR: the published ones; others: 0.5 each (as ViT) */
 
 /* One record; image is reused (its buffer is grown when needed). A broken image is BAD_FILE: the caller names it, counts it and goes on.

@@ -1,6 +1,7 @@
 /* CIFAR-10 and CIFAR-100 in their binary layout, read in place from mapped files. Leaves out: the python and matlab layouts.
  * Invariant: sizes and every label are checked when a set is opened; reading a record after that cannot fail but for memory. */
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "data/data_paths.h"
 #include "data/dataset_internal.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILES = 5 };
+enum { MAX_FILES = 5, DIGEST_BYTES = 16 /* of an image */ };
 enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_IMAGE = 3 * CIFAR_PLANE };
 
 /* A record: one byte for each label (the last one counts), then the R, G and B planes. */
@@ -111,20 +112,27 @@ static Status unpack_record(const CifarRecord *record, const uint8_t *bytes, Ima
   return STATUS_OK;
 }
 
-static Status read_record(Dataset *set, int64_t index, Image *image, int32_t *label) {
+/* A checked record within its file. */
+static const uint8_t *find_record(const Dataset *set, int64_t index) {
   const CifarFiles *files = set->state;
   int file = 0;
   while (index >= files->counts[file]) index -= files->counts[file++];
-  const CifarRecord *record = &files->layout->record;
-  return unpack_record(record, files->maps[file].data + (size_t)index * record_bytes(record), image, label);
+  return files->maps[file].data + (size_t)index * record_bytes(&files->layout->record);
+}
+
+static Status read_record(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  return unpack_record(&((const CifarFiles *)set->state)->layout->record, find_record(set, index), image, label);
 }
 
 static int32_t label_of(const Dataset *set, int64_t index) {
-  const CifarFiles *files = set->state;
-  const CifarRecord *record = &files->layout->record;
-  int file = 0;
-  while (index >= files->counts[file]) index -= files->counts[file++];
-  return files->maps[file].data[(size_t)index * record_bytes(record) + (size_t)record->labels - 1];
+  return find_record(set, index)[((const CifarFiles *)set->state)->layout->record.labels - 1];
+}
+
+/* By some pixels, spread over the image: of pages that were read for the labels. */
+static uint64_t identify_record(const Dataset *set, int64_t index, uint64_t hash) {
+  const uint8_t *image = find_record(set, index) + ((const CifarFiles *)set->state)->layout->record.labels;
+  for (int at = 0; at < CIFAR_IMAGE; at += CIFAR_IMAGE / DIGEST_BYTES) hash = hash_add(hash, image + at, 1);
+  return hash;
 }
 
 static void close_files(Dataset *set) {
@@ -235,6 +243,7 @@ static Status open_cifar(Dataset *set, const char *name, const char *data_dir, D
   set->state = files;
   set->read = read_record;
   set->label = label_of;
+  set->identify = identify_record;
   set->close = close_files;
   set->fixed_size = true;
   set->width = set->height = CIFAR_SIDE;

@@ -28,6 +28,8 @@ struct Dataset {
   void *state;   /* the source's own, released by `close` */
   Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
   int32_t (*label)(const Dataset *set, int64_t index);                       /* the label alone, without its image */
+  /* Adds to a digest what tells the record from another one in its place (dataset_digest); NULL: it follows from number and label. */
+  uint64_t (*identify)(const Dataset *set, int64_t index, uint64_t hash);
   void (*close)(Dataset *set);
 };
 

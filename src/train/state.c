@@ -1,6 +1,7 @@
 /* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
 #include "train/state.h"
 #include "autograd/param.h"
+#include "base/hash.h"
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include "train/session.h"
@@ -11,41 +12,34 @@
 /* ---- Digest of weights that do not learn ---- */
 
 /* Which weights adapters stand beside, or a teacher has: a number that a training state keeps, so that a run does not go on with others.
- * Sampled FNV-1a (Fowler, Noll and Vo). */
+ * FNV-1a, sampled. */
 
 enum { PAGE = 4096, PAGES = 16, WHOLE = PAGE * PAGES };
-static const uint64_t OFFSET = 0xcbf29ce484222325u, PRIME = 0x100000001b3u;
-
-static uint64_t add(uint64_t hash, const void *data, size_t bytes) {
-  const uint8_t *byte = data;
-  for (size_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * PRIME;
-  return hash;
-}
 
 static uint64_t add_sampled(uint64_t hash, const uint8_t *data, size_t bytes) {
-  if (bytes <= WHOLE) return add(hash, data, bytes);
-  for (size_t page = 0; page < PAGES; page++) hash = add(hash, data + (bytes - PAGE) * page / (PAGES - 1), PAGE);
+  if (bytes <= WHOLE) return hash_add(hash, data, bytes);
+  for (size_t page = 0; page < PAGES; page++) hash = hash_add(hash, data + (bytes - PAGE) * page / (PAGES - 1), PAGE);
   return hash;
 }
 
 /* Name, size and numbers of a parameter that has values, as they lie in memory (the same weights in 16 bits give another digest). Of a
  * tensor above 64 KiB 16 pages, evenly spread from the first to the last, stand for all of it: of 16 GB some 20 MB are read, and a change
- * that training or merging adapters makes is in every page. No defence against forgery. */
+ * that training or merging adapters makes is in every page. */
 static uint64_t add_param(uint64_t hash, const Param *param) {
   const Tensor *tensor = &param->tensor;
   const LowbitMatrix *matrix = tensor->lowbit;
   const size_t count = (size_t)tensor_count(tensor);
   const int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
-  hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
+  hash = hash_add(hash_add(hash, param->name, strlen(param->name)), facts, sizeof facts);
   if (tensor->narrow != NULL) return add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow);
   if (matrix == NULL) return add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
   hash = add_sampled(hash, matrix->numbers, (size_t)matrix->outputs * lowbit_row_bytes(matrix->kind, matrix->inputs));
-  return matrix->scale == NULL ? hash : add(hash, matrix->scale, (size_t)matrix->outputs * sizeof *matrix->scale);
+  return matrix->scale == NULL ? hash : hash_add(hash, matrix->scale, (size_t)matrix->outputs * sizeof *matrix->scale);
 }
 
 /* Of the parameters that do not learn; 0 where everything learns. */
 static int64_t frozen_digest(const ParamSet *params) {
-  uint64_t hash = OFFSET;
+  uint64_t hash = HASH_BEGIN;
   bool any = false;
   for (size_t i = 0; i < params->count; i++) {
     if (!params->list[i].frozen) continue;
@@ -57,7 +51,7 @@ static int64_t frozen_digest(const ParamSet *params) {
 
 /* Of a teacher's, all of which have values. */
 static int64_t teacher_digest(const ParamSet *params) {
-  uint64_t hash = OFFSET;
+  uint64_t hash = HASH_BEGIN;
   for (size_t i = 0; i < params->count; i++) hash = add_param(hash, &params->list[i]);
   return (int64_t)(hash >> 1);
 }
@@ -213,7 +207,7 @@ Status selftest_writer_run(Session *session, const char *directory) {
 
 /* ---- State ---- */
 
-enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 10, SITE_ENTRIES = 6, PART = 1024 };
+enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 11, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MAX = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
@@ -224,8 +218,9 @@ struct Entry {
   SafeDtype dtype;
   int64_t count;
   void *data;
-  Check *check;  /* of what a file holds; NULL: anything will do */
-  bool optional; /* files of earlier versions do not have it */
+  Check *check;           /* of what a file holds; NULL: anything will do */
+  bool optional;          /* files of earlier versions do not have it */
+  const Session *session; /* for what the check says of the run; NULL: it says nothing of it */
 };
 
 typedef struct Table {
@@ -233,6 +228,7 @@ typedef struct Table {
   size_t count;
   int64_t counters[COUNTERS];
   int64_t base, teacher;         /* frozen_digest, teacher_digest */
+  int64_t data[TASK_PARTS];      /* TaskData.digest */
   int64_t updates[CONFIG_RATES]; /* of the noise moments of each bit rate */
 } Table;
 
@@ -312,6 +308,24 @@ static Status check_same_teacher(const Entry *entry, const SafeTensor *tensor, c
       path);
 }
 
+/* Which samples are learnt from, and in which order, goes by their numbers, and so may which are held out: of other data the run would
+ * learn what it is evaluated on. */
+static Status check_same_data(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  const Session *session = entry->session;
+  const TrainOptions *options = &session->options;
+  const int64_t *here = entry->data;
+  int64_t before[TASK_PARTS];
+  memcpy(before, tensor->data, sizeof before);
+  const bool learnt = before[TASK_TRAIN] != here[TASK_TRAIN], tested = before[TASK_TEST] != here[TASK_TEST];
+  if (!learnt && !tested) return STATUS_OK;
+  const bool apart = !learnt && options->eval_dataset != NULL;
+  return status_set(STATUS_BAD_VALUE,
+                    "--%s %s holds other data (%s%s%s part) than when the run was saved in %s: put back what was there, or begin a new run "
+                    "from its weights, with --init %s and another --out",
+                    apart ? "eval-dataset" : "dataset", apart ? options->eval_dataset : options->dataset, learnt ? "training" : "",
+                    learnt && tested ? " and " : "", tested ? session_test_name(session) : "", path, options->out);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 static void add_entry(Table *table, SafeDtype dtype, int64_t count, void *data, const char *name, Check *check) {
@@ -368,6 +382,12 @@ static Status describe(const Session *session, Table *table) {
   if (table->list == NULL) return status_no_memory(NULL, "the state's table");
   const Optimizer *optimizer = &session->optimizer;
   int64_t total = optimizer->params->total;
+  if (session->data.digest[TASK_TRAIN] != 0) { /* first: other data may have another number of classes, too */
+    memcpy(table->data, session->data.digest, sizeof table->data);
+    add_entry(table, SAFE_I64, TASK_PARTS, table->data, "data", check_same_data);
+    table->list[0].optional = true;
+    table->list[0].session = session;
+  }
   state_add(table, total, optimizer->params->values, "params");
   add_moment(table, optimizer, &optimizer->first, "optimizer.first");
   add_moment(table, optimizer, &optimizer->second, "optimizer.second");

@@ -1,6 +1,6 @@
 /* DIRECTORY/training/state.safetensors: everything that a run needs to go on bit for bit: weights, optimizer moments, averaged weights,
- * codebooks with their moving averages, noise moments, random states, counters; also which weights adapters stand beside, and which a
- * teacher has. One file, written atomically: a state is whole or absent.
+ * codebooks with their moving averages, noise moments, random states, counters; also which weights adapters stand beside, which a teacher
+ * has, and a digest of the data. One file, written atomically: a state is whole or absent.
  */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
@@ -29,7 +29,7 @@ size_t state_bytes(const Session *session); /* of the numbers in the file */
 Status state_forget(const char *directory);
 
 /* Into a session opened with the same model and options. NOT_FOUND of a run that had no checkpoint yet. A file that does not fit names the
- * tensor and both shapes; adapters that were trained beside other weights, or a run with another teacher, are
+ * tensor and both shapes; adapters that were trained beside other weights, a run with another teacher, or one with other data, are
  * refused as well. */
 Status state_load(Session *session, const char *directory);
 

@@ -29,6 +29,7 @@ typedef struct TaskData {
   int64_t count[TASK_PARTS];     /* samples of the part that are used; 0 until it is known */
   int64_t steps;                 /* batches in an epoch of training */
   size_t bytes;                  /* memory of batches, and data that is mapped */
+  int64_t digest[TASK_PARTS];    /* of what the samples are, wherever they lie, for training/state.safetensors; 0: of no run that trains */
 } TaskData;
 
 typedef struct TaskSource {

@@ -36,6 +36,32 @@ rmdir answers/confusion.png
 expect "a table again" 0 --resume answers --max-steps 3
 [ -s answers/confusion.png ] || report "there is no table"
 
+# ---- a run that goes on with other data: held-out samples would be learnt from
+# resume_refused RUN NAME PARTS
+resume_refused() { expect "$1, on other data" 1 --resume "$1" --max-steps 3; err "error: --$2 holds other data ($3 part) than when the run was saved in $1/training/state.safetensors: put back"; err "with --init $1 and another --out$"; }
+cp -r run older # without the digest, as states of before
+sed -i 's/"data":/"dota":/' older/training/state.safetensors; unseal older/training/state.safetensors
+cp "$picture" pictures/a/7.png
+resume_refused run "dataset folder:$work/pictures" "training"
+mv pictures/a/7.png pictures/a/0.png # before those that were there: another one is the fifth
+resume_refused run "dataset folder:$work/pictures" "training and test"
+expect "a run that does not know" 0 --resume older --max-steps 6
+rm pictures/a/0.png
+expect "the data that it had" 0 --resume run --max-steps 6
+mv pictures moved && ln -s moved pictures
+expect "moved data" 0 --resume run --max-steps 7 --eval-samples 1
+rm pictures && mv moved pictures
+
+words() { seq -f 'a %g b' "$1" "$2"; }
+words 1 300 >learnt.txt; words 1 60 >heard.txt; { printf 'sentence\tlabel\n'; for i in $(seq 20); do printf 'text %s\t%s\n' "$i" $((i / 2 % 2)); done; } >rows.tsv
+texts=(--model llama-mini --tokenizer "$root/tests/golden/stories260K" --init random --blocks 1 --groups 0 --context 16 --batch 2 --max-steps 1 --eval-samples 2 --threads 1 -q)
+expect "a text" 0 "${texts[@]}" --dataset text:learnt.txt --out text; expect "and another" 0 "${texts[@]}" --dataset text:learnt.txt --eval-dataset text:heard.txt --out apart
+expect "labelled texts" 0 "${texts[@]}" --dataset tsv:rows.tsv:text=sentence --out rows
+words 1 61 >heard.txt; resume_refused apart "eval-dataset text:heard.txt" "valid"
+words 2 301 >learnt.txt; resume_refused text "dataset text:learnt.txt" "training and valid"
+sed -i 's/text 1\t/taxt 1\t/' rows.tsv; resume_refused rows "dataset tsv:rows.tsv:text=sentence" "training"
+sed -i 's/taxt 1\t/text 1\t/' rows.tsv; expect "its own again" 0 --resume rows --max-steps 2
+
 # ---- a run in the place of another one: TensorBoard would show both
 expect "in its place" 0 "${data[@]}" --max-steps 1 --out answers --overwrite -q
 [ "$(find answers -name 'events.out.tfevents.*' | wc -l)" = 1 ] || report "events of the run before are left"

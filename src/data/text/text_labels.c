@@ -3,6 +3,7 @@
 #include "data/text/text_labels.h"
 #include "base/array.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "data/csv_rows.h"
 #include "data/data_paths.h"
@@ -409,6 +410,17 @@ const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *la
 }
 
 const char *text_labels_pair(const LabelledText *set, int64_t index) { return set->table.rows[index].pair; }
+
+uint64_t text_labels_digest(const LabelledText *set) {
+  uint64_t hash = hash_add(HASH_BEGIN, &set->classes, sizeof set->classes);
+  for (int64_t i = 0; i < set->table.count; i++) {
+    const TextRow *row = &set->table.rows[i];
+    hash = hash_add(hash, &set->labels[i], sizeof set->labels[i]);
+    hash = hash_add(hash, row->text, strlen(row->text) + 1);
+    if (row->pair) hash = hash_add(hash, row->pair, strlen(row->pair) + 1);
+  }
+  return hash;
+}
 
 double text_labels_matthews(const int64_t (*answers)[2]) {
   double tn = (double)answers[0][0], fp = (double)answers[0][1], fn = (double)answers[1][0], tp = (double)answers[1][1];

@@ -41,6 +41,7 @@ char *const *text_labels_names(const LabelledText *set);   /* [classes] */
 const char *text_labels_describe(const LabelledText *set); /* "CoLA train, 8551 texts, 2 classes, from PATH" */
 const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *label); /* index in [0, count); label in [0, classes) */
 const char *text_labels_pair(const LabelledText *set, int64_t index);                 /* the second text; NULL where rows have one */
+uint64_t text_labels_digest(const LabelledText *set); /* of labels and texts in their order (base/hash.h), wherever the files lie */
 
 /* Matthews' correlation (1975) of label and answer of two classes: answers[label][answer], two of each; 0 where either never varies. */
 double text_labels_matthews(const int64_t (*answers)[2]);

@@ -205,11 +205,55 @@ static void test_whole_cifar100(void **state) {
   dataset_close(set);
 }
 
+static uint64_t digest_of(const char *name, const char *data_dir, TrainShare share) {
+  Dataset *set;
+  assert_ok(dataset_open_share(&set, name, data_dir, share));
+  const uint64_t digest = dataset_digest(set);
+  dataset_close(set);
+  return digest;
+}
+
+/* Records, their labels and their order count; where the files lie does not. */
+static void test_digests(void **state) {
+  (void)state;
+  const TrainShare all = {0}, held_out = {.of = 1}, learnt = {.without = 1};
+  uint8_t bytes[3 * RECORD100];
+  for (int i = 0; i < 3; i++) fill_record(bytes + i * RECORD100, 2, (uint8_t[]){1, 7}, i);
+  testing_write("d/cifar100/train.bin", bytes, sizeof bytes);
+  const uint64_t first = digest_of("cifar100", testing_path("d"), all);
+  testing_write("e/train.bin", bytes, sizeof bytes);
+  assert_true(digest_of("cifar100", testing_path("e"), all) == first);
+  assert_true(digest_of("cifar100", testing_path("e"), held_out) != first);
+  assert_true(digest_of("cifar100", testing_path("e"), learnt) != first);
+  testing_write("e/train.bin", bytes, 2 * RECORD100);
+  assert_true(digest_of("cifar100", testing_path("e"), all) != first);
+  const int changed[] = {1, RECORD100 + 1, 2 * RECORD100 + 2, 3 * RECORD100 - 192}; /* labels; a first pixel, one far behind */
+  for (int i = 0; i < 4; i++) {
+    bytes[changed[i]] ^= 1;
+    testing_write("e/train.bin", bytes, sizeof bytes);
+    bytes[changed[i]] ^= 1;
+    assert_true(digest_of("cifar100", testing_path("e"), all) != first);
+  }
+
+  static const char *const lists[] = {"a/1.png,x\nb/2.png,y\n", "c/1.png,x\nb/2.png,y\n", "a/3.png,x\nb/2.png,y\n",
+                                      "b/2.png,x\na/1.png,y\n", "a/1.png,x\nb/2.png,y\nb/2.png,y\n"};
+  char name[600];
+  uint64_t listed = 0;
+  for (int i = 0; i < 5; i++) {
+    snprintf(name, sizeof name, "csv:%s", testing_write("l/list.csv", lists[i], strlen(lists[i])));
+    const uint64_t digest = digest_of(name, NULL, all);
+    assert_true(i == 0 || (digest == listed) == (i == 1));
+    if (i == 0) listed = digest;
+  }
+  assert_true(digest_of("synthetic:4x4:2:8", NULL, all) != digest_of("synthetic:4x4:2:9", NULL, all));
+  assert_true(digest_of("synthetic:4x4:2:8", NULL, held_out) != digest_of("synthetic:4x4:2:8", NULL, learnt));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cifar100_records), cmocka_unit_test(test_cifar10_records), cmocka_unit_test(test_hostile_files),
       cmocka_unit_test(test_not_found),        cmocka_unit_test(test_bundled_sample),  cmocka_unit_test(test_bundled_images),
-      cmocka_unit_test(test_whole_cifar100),
+      cmocka_unit_test(test_whole_cifar100),   cmocka_unit_test(test_digests),
   };
   return cmocka_run_group_tests(tests, set_up, testing_remove_folder);
 }

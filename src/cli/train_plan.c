@@ -105,43 +105,47 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
 }
 
+/* Of bytes, numbers, blocks and bits; what is measured or a ratio is a real number, and so are FLOPs, which may be more than 2^63. */
+static json_t *whole(double value) { return json_integer((json_int_t)llround(value)); }
+
 static json_t *plan_json(const Session *session, const Plan *plan) {
   const double program = plan_program_bytes(session);
   const bool astra = session_astra(session);
   const struct {
     const char *name;
     double value;
-  } list[] = {{"parameters", plan->parameters},
-              {"trainable", plan->trainable},
-              {"weight_bytes", plan->weights},
-              {"frozen_bytes", plan->frozen},
-              {"teacher_bytes", plan->teacher},
-              {"gradient_bytes", plan->gradients},
-              {"moment_bytes", plan->moments},
-              {"average_bytes", plan->average},
-              {"codebook_bytes", plan->codebooks},
-              {"activation_bytes", plan->activations},
-              {"evaluation_bytes", plan->evaluation},
-              {"recomputed_blocks", session->recomputed},
-              {"data_bytes", plan->data},
-              {"selftest_bytes", plan_selftest_bytes(plan)},
-              {"program_bytes", program},
-              {"training_bytes", plan_training_bytes(plan) + program},
-              {"kmeans_sample_bytes", plan->kmeans_samples},
-              {"kmeans_work_bytes", plan->kmeans_work},
-              {"kmeans_activation_bytes", plan->kmeans_activations},
-              {"kmeans_bytes", plan->kmeans_samples > 0 ? plan_kmeans_bytes(plan) + program : 0},
-              {"total_bytes", plan_total_bytes(session, plan)},
-              {"forward_flops", plan->forward_flops},
-              {"step_flops", plan->step_flops},
-              {"kmeans_flops", plan->kmeans_flops},
-              {"exchange_blocks", astra ? config_end_coded(session->config) : 0},
-              {"bits_per_token", astra ? config_bits_per_token(session->config) : 0},
-              {"compression", astra ? config_compression(session->config, 32) : 1},
-              {"compression_16bit", astra ? config_compression(session->config, 16) : 1},
-              {"paper_number_bits", config_paper_bits(session->config)}};
+    json_t *(*make)(double value);
+  } list[] = {{"parameters", plan->parameters, whole},
+              {"trainable", plan->trainable, whole},
+              {"weight_bytes", plan->weights, whole},
+              {"frozen_bytes", plan->frozen, whole},
+              {"teacher_bytes", plan->teacher, whole},
+              {"gradient_bytes", plan->gradients, whole},
+              {"moment_bytes", plan->moments, whole},
+              {"average_bytes", plan->average, whole},
+              {"codebook_bytes", plan->codebooks, whole},
+              {"activation_bytes", plan->activations, whole},
+              {"evaluation_bytes", plan->evaluation, whole},
+              {"recomputed_blocks", session->recomputed, whole},
+              {"data_bytes", plan->data, whole},
+              {"selftest_bytes", plan_selftest_bytes(plan), whole},
+              {"program_bytes", program, whole},
+              {"training_bytes", plan_training_bytes(plan) + program, whole},
+              {"kmeans_sample_bytes", plan->kmeans_samples, whole},
+              {"kmeans_work_bytes", plan->kmeans_work, whole},
+              {"kmeans_activation_bytes", plan->kmeans_activations, whole},
+              {"kmeans_bytes", plan->kmeans_samples > 0 ? plan_kmeans_bytes(plan) + program : 0, whole},
+              {"total_bytes", plan_total_bytes(session, plan), whole},
+              {"forward_flops", plan->forward_flops, json_real},
+              {"step_flops", plan->step_flops, json_real},
+              {"kmeans_flops", plan->kmeans_flops, json_real},
+              {"exchange_blocks", astra ? config_end_coded(session->config) : 0, whole},
+              {"bits_per_token", astra ? config_bits_per_token(session->config) : 0, whole},
+              {"compression", astra ? config_compression(session->config, 32) : 1, json_real},
+              {"compression_16bit", astra ? config_compression(session->config, 16) : 1, json_real},
+              {"paper_number_bits", config_paper_bits(session->config), whole}};
   json_t *object = json_object();
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++) json_object_set_new(object, list[i].name, json_real(list[i].value));
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) json_object_set_new(object, list[i].name, list[i].make(list[i].value));
   return object;
 }
 
@@ -169,10 +173,11 @@ static Status print_json(const Session *session, const Plan *plan, const PlanTim
                                 (json_int_t)time->evaluations));
   if (node != NULL)
     json_object_set_new(object, "node",
-                        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node->tokens, "weight_bytes",
-                                  node->weights, "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work,
-                                  "total_bytes", node->together, "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper,
-                                  "paper_cache_full_bytes", node->paper_full));
+                        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "tokens", (json_int_t)node->tokens, "weight_bytes",
+                                  whole(node->weights), "codebook_bytes", whole(node->codebooks), "cache_bytes", whole(node->cache),
+                                  "work_bytes", whole(node->work), "total_bytes", whole(node->together), "cache_full_bytes",
+                                  whole(node->cache_full), "paper_cache_bytes", whole(node->paper), "paper_cache_full_bytes",
+                                  whole(node->paper_full)));
   if (sheet != NULL) json_object_set_new(object, "sheet", json_build_string(sheet));
   return json_build_print(object);
 }

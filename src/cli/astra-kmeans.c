@@ -518,6 +518,7 @@ static Status run_init(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   TRY(train_options_need_model(train, "astra-kmeans init"));
+  train_options_find_others(train);
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   TRY(adapt(&kmeans));
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");

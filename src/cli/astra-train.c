@@ -350,6 +350,9 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 
 static Status look_ahead(Session *session, bool json) {
   BenchPeak peak = {0};
+  const TrainOptions *options = &session->options;
+  if (options->codebooks != NULL && strcmp(options->codebooks, options->model) != 0) /* the model's own come with its weights */
+    TRY(codebooks_check(session, options->codebooks));
   TRY(bench_peak_measure(&peak));
   return train_plan_print(session, peak.products[PEAK_F32].all, json);
 }

@@ -33,7 +33,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "tokenizer file or directory, or installed model (default: the model's own)"},
       {OPTION_INT, "context", 0, &t->context, "N", .min = 0, .max = 1 << 20, .help = "tokens per window of text; 0: the model's context"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "directory searched first for data sets"},
-      {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "initial weights: directory, .safetensors or GGUF file, random or mimetic"},
+      {OPTION_TEXT, "init", 'i', &t->init, "FROM",
+       .help = "initial weights: directory, .safetensors or GGUF file, installed checkpoint, random, mimetic"},
       {OPTION_INT, "blocks", 0, &t->blocks, "N", .min = 0, .max = 1024,
        .help = "number of blocks when training from scratch; 0: the model's"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .min = 0, .max = 4096, .help = "image side in pixels; 0: the model's"},
@@ -205,7 +206,9 @@ static void find_model(TrainOptions *options) {
 }
 
 void train_options_find_others(TrainOptions *options) {
-  static char *teacher, *codebooks; /* as above */
+  static char *init, *teacher, *codebooks; /* as above */
+  const bool named = options->init != NULL && !session_is_scratch(options->init) && !files_exists(options->init);
+  if (named) find_installed(&options->init, options->data_dir, &init);
   find_installed(&options->teacher, options->data_dir, &teacher);
   find_installed(&options->codebooks, options->data_dir, &codebooks);
 }

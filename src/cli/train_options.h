@@ -25,7 +25,7 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
  * of an installed checkpoint (astra-data list) that is no preset becomes its directory. */
 Status train_options_need_model(TrainOptions *options, const char *command);
 
-/* The names of installed checkpoints that --teacher and --codebooks have become their directories. */
+/* The names of installed checkpoints that --init, --teacher and --codebooks have become their directories. */
 void train_options_find_others(TrainOptions *options);
 
 /* What `table` has no option for, or has one that was not given, as in a checkpoint with codebooks that a run starts from: class tokens,

@@ -441,20 +441,22 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
 
 /* ---- one parameter */
 
-static Status load_one(const CheckpointFiles *files, Param *param, CheckpointReport *report, size_t *used) {
+/* look: only whether it can be read. */
+static Status load_one(const CheckpointFiles *files, Param *param, bool look, CheckpointReport *report, size_t *used) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
   if (!tensor) return missing(files, param);
   LowbitMatrix matrix;
   ++*used;
   TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));
   if (matrix.kind != LOWBIT_NONE) return lowbit_checkpoint_refuse(files, param);
-  if (fits(param, tensor)) return checkpoint_read(files, tensor, param->tensor.value);
+  if (fits(param, tensor)) return look ? STATUS_OK : checkpoint_read(files, tensor, param->tensor.value);
   if (!is_positions(param)) return shape_error(files, param, tensor);
   report->resized_positions = true;
   const int64_t *from = tensor->shape, *to = param->tensor.shape;
   bool alike = tensor->dims == 3 && param->tensor.dims == 3 && from[0] == to[0] && from[2] == to[2];
   int64_t from_side = alike ? positions_side(from[1]) : 0, to_side = positions_side(to[1]);
   if (from_side == 0 || to_side == 0) return shape_error(files, param, tensor);
+  if (look) return STATUS_OK;
   real *grid = malloc((size_t)tensor->count * sizeof *grid);
   if (!grid) return status_set(STATUS_NO_MEMORY, "%s: no memory to interpolate %s", files->path, param->name);
   Status status = checkpoint_read(files, tensor, grid);
@@ -463,7 +465,7 @@ static Status load_one(const CheckpointFiles *files, Param *param, CheckpointRep
   return status;
 }
 
-static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, CheckpointReport *report) {
+static Status load_all(const CheckpointFiles *files, Model *model, bool look, Rng *rng, CheckpointReport *report) {
   ParamSet *set = model_params(model);
   size_t used = 0;
   TRY(check_head(files, set, report));
@@ -471,27 +473,37 @@ static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, Che
     Param *param = &set->list[i];
     const SafeTensor *tensor = checkpoint_files_find(files, param->name);
     if (model_is_adapter(model, i)) continue;
-    if (param->frozen && !set->frozen_values)
-      used++; /* mapped, or to be */
-    else if (param->fitted && !(tensor && fits(param, tensor)))
+    if (param->frozen && (look || !set->frozen_values)) { /* mapped, or to be */
+      used++;
+      if (look) TRY(find_fitting(files, param, &tensor));
+    } else if (param->fitted && !(tensor && fits(param, tensor))) {
       report->unfitted++;
-    else if (param->optional && report->new_head)
-      param_initialise_one(param, rng);
-    else
-      TRY(load_one(files, param, report, &used));
+    } else if (param->optional && report->new_head) {
+      if (!look) param_initialise_one(param, rng);
+    } else {
+      TRY(load_one(files, param, look, report, &used));
+    }
   }
   report->unused = (int)(count_parameters(files, model_config(model)) - used);
   return STATUS_OK;
 }
 
-Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report) {
+static Status open_and_load(Model *model, const char *path, bool look, Rng *rng, CheckpointReport *report) {
   CheckpointReport ignored;
   if (!report) report = &ignored;
   memset(report, 0, sizeof *report);
   CheckpointFiles files;
   TRY(checkpoint_files_open(&files, path));
   Status status = check_depth(&files, model_config(model));
-  if (status == STATUS_OK) status = load_all(&files, model, rng, report);
+  if (status == STATUS_OK) status = load_all(&files, model, look, rng, report);
   checkpoint_files_close(&files);
   return status;
+}
+
+Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report) {
+  return open_and_load(model, path, false, rng, report);
+}
+
+Status checkpoint_check_params(Model *model, const char *path, CheckpointReport *report) {
+  return open_and_load(model, path, true, NULL, report);
 }

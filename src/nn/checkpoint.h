@@ -48,6 +48,10 @@ typedef struct CheckpointReport {
  */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
+/* Whether those parameters are there in shapes that would be read, or mapped where they are frozen, and the same report; reads no number.
+ */
+Status checkpoint_check_params(Model *model, const char *path, CheckpointReport *report);
+
 /* BAD_FILE that names the tensor when a number is not finite. */
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count);
 
@@ -67,8 +71,8 @@ Status checkpoint_unchanged(const CheckpointMapping *mapping);
 const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address);
 
 /* All codebooks: of each bit rate (config_rates) those that config_codebooks counts -> [G, K, W/G] each in one block of memory, which must
- * hold K * W numbers of each; NOT_FOUND when absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing,
- * shapes other than config's, or a NaN: BAD_FILE. */
+ * hold K * W numbers of each (NULL: only names and shapes are checked); NOT_FOUND when absent (or the model is plain). `directory` may be a
+ * .safetensors file, too. Some missing, shapes other than config's, or a NaN: BAD_FILE. */
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks);
 
 /* Writes config.json, preprocessor_config.json and model.safetensors (parameters, with adapters folded into them, and, if not NULL,

@@ -191,7 +191,7 @@ static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *co
       return status_set(STATUS_BAD_FILE,
                         "%s: the configuration asks for tensor %s of shape %s (groups, codebook_size, width / groups), the file has %s",
                         files->path, name, checkpoint_shape_text(want, CODEBOOK_DIMS, shape), have);
-    TRY(checkpoint_read(files, tensor, out + i * shape[0] * shape[1] * shape[2]));
+    if (out) TRY(checkpoint_read(files, tensor, out + i * shape[0] * shape[1] * shape[2]));
   }
   return STATUS_OK;
 }

@@ -683,7 +683,7 @@ static Status check_basis(const Session *session, const char *path) {
   return status;
 }
 
-Status codebooks_read(Session *session, const char *path) {
+static Status read_or_look(const Session *session, const char *path, real *codewords) {
   TRY(check_basis(session, path)); /* first: of other blocks the weights have none that fit, either */
   if (session->report.unfitted > 0)
     return status_set(STATUS_BAD_USAGE,
@@ -691,7 +691,13 @@ Status codebooks_read(Session *session, const char *path) {
                       "weights have none that fit this model; give --groups without --codebooks to make new ones, or start from a "
                       "checkpoint that has them for the same image size and site",
                       path);
-  TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
+  return checkpoint_load_codebooks(session->config, path, codewords);
+}
+
+Status codebooks_check(const Session *session, const char *path) { return read_or_look(session, path, NULL); }
+
+Status codebooks_read(Session *session, const char *path) {
+  TRY(read_or_look(session, path, session->emulation.codewords));
   return start_averages(session);
 }
 

@@ -14,6 +14,9 @@ Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *fr
  * training part is another afterwards. */
 Status codebooks_read(Session *session, const char *path);
 
+/* Whether codebooks_read would find codebooks there that fit, for a plan, which reads none. */
+Status codebooks_check(const Session *session, const char *path);
+
 /* Entropy-constrained assignment (codebook_constrain) by these frequencies at every site, in place of any before, until the codewords
  * change.
  */

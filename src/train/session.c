@@ -115,6 +115,11 @@ static Status start_weights_find(Session *session) {
         "from scratch with --init random",
         options->model, where, options->model);
   }
+  if (options->init != NULL && !session_is_scratch(options->init) && !files_exists(options->init))
+    return status_set(STATUS_NOT_FOUND,
+                      "--init %s: there is no such directory or file, and no installed checkpoint of that name; random and mimetic train "
+                      "from scratch",
+                      options->init);
   session->origin = strdup(options->init != NULL ? options->init : options->model);
   return session->origin ? STATUS_OK : status_no_memory(NULL, "the name of the weights");
 }
@@ -766,6 +771,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   if (session->use == SESSION_PLAN) {
     TRY(param_reserve(model_params(session->model), true));
+    if (options->init != NULL && !session_is_scratch(options->init)) /* no number is read, but they are those that the run would read */
+      TRY(checkpoint_check_params(session->model, options->init, &session->report));
   } else {
     TRY(param_allocate(model_params(session->model), session->use == SESSION_TRAIN));
     TRY(start_weights_load(session));

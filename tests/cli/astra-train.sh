@@ -108,6 +108,19 @@ if [ ! -e "$root/datasets/cifar100" ]; then
 fi
 expect "a model without weights" 1 --model tiny "${data[@]}"; err "model.safetensors"
 expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err "none"
+mkdir hollow
+jq '.num_hidden_layers = 6' tiny/config.json >hollow/config.json
+for init in nowhere minetic /etc/passwd hollow vit-cifar; do # without weights, and of another width
+  expect "a plan with the weights of $init" 1 --model hollow "${data[@]}" --init $init --groups 0 --dry-run --out planned; err "error: .*$init"; silent out
+done
+err "has shape \[.*192.*\] where the model has \[.*48.*\]"
+expect "a plan with codebooks that are not there" 1 "${tiny[@]}" --groups 4 --codebooks nosuch --dry-run --out planned; err "error: nosuch: no such checkpoint"; silent out
+expect "a plan with codebooks of another model" 2 "${tiny[@]}" --groups 8 --codebooks vit-cifar-g8 --dry-run --out planned; err "the codebooks of .*vit-cifar-g8 are of a model of 6 blocks, and this one has 2"; silent out
+fine=(--model vit-cifar --init vit-cifar-g8 "${data[@]}" --groups 8)
+expect "a plan with an installed checkpoint's weights" 0 "${fine[@]}" --dry-run --out planned; err "weights from .*checkpoints/vit-cifar-g8$"
+expect "and its codebooks" 0 --model vit-cifar-g8 "${data[@]}" --codebooks vit-cifar-g8 --dry-run --out planned
+expect "a run with its weights" 0 "${fine[@]}" --groups 0 --max-steps 1 --out planned --overwrite -q
+rm -r hollow planned
 [ -z "$(ls -A runs 2>/dev/null)" ] || report "a refused command line made $(ls runs)"
 
 # ---- looking ahead

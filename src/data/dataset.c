@@ -64,10 +64,11 @@ static bool is_text_name(const char *name) {
 static bool is_text(const char *folder, const char *name) { return folder != NULL && is_text_name(name); }
 static bool is_cifar(const char *folder, const char *name) { return folder != NULL && strcmp(name, "train.bin") == 0; }
 
-static bool suggest_path(const char *given, const char *path, char text[DATASET_HINT]) {
+static bool suggest_path(const char *given, const char *path, DatasetKind kind, char text[DATASET_HINT]) {
   char meant[DATASET_HINT - 32];
   if (!files_exists(path)) return false;
   if (files_is_dir(path) && any_name(path, is_cifar)) {
+    if (kind == DATASET_TEXTS) return false;
     snprintf(text, DATASET_HINT, " Did you mean cifar100 with --data-dir %.400s?", path);
     return true;
   }
@@ -79,6 +80,8 @@ static bool suggest_path(const char *given, const char *path, char text[DATASET_
   else if (any_name(path, is_text))
     prefix = "text:";
   if (prefix == NULL) return false;
+  const bool texts = prefix[0] == 't'; /* csv:FILE alone is a list of images */
+  if (kind == (texts ? DATASET_IMAGES : DATASET_TEXTS)) return false;
   snprintf(meant, sizeof meant, "%s%.500s", prefix, path);
   if (strcmp(meant, given) == 0) return false;
   snprintf(text, DATASET_HINT, " Did you mean %s?", meant);
@@ -95,20 +98,20 @@ static bool spelt_alike(const char *a, const char *b) {
   }
 }
 
-const char *dataset_hint(const char *name, const char *data_dir, char text[DATASET_HINT]) {
+const char *dataset_hint(const char *name, const char *data_dir, DatasetKind kind, char text[DATASET_HINT]) {
   static const char *const prefixes[] = {"folder:", "csv:", "tsv:", "text:", "text-lines:"};
   const char *rest = name;
   for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
     if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) rest = name + strlen(prefixes[i]);
   text[0] = '\0';
-  if (*rest == '\0' || suggest_path(name, rest, text)) return text;
+  if (*rest == '\0' || suggest_path(name, rest, kind, text)) return text;
   /* What is installed under that name. */
   DataRoots roots;
   if (rest[0] != '/' && data_paths_roots(&roots, "datasets", data_dir) == STATUS_OK) {
     bool found = false;
     for (int i = 0; i < roots.count && !found; i++) {
       char *path = files_join(roots.paths[i], rest);
-      found = path != NULL && suggest_path(name, path, text);
+      found = path != NULL && suggest_path(name, path, kind, text);
       free(path);
     }
     data_paths_release(&roots);
@@ -120,6 +123,7 @@ const char *dataset_hint(const char *name, const char *data_dir, char text[DATAS
   for (int i = 0; i < count; i++) {
     char meant[96];
     if (strcmp(items[i].kind, "datasets") != 0 || !spelt_alike(rest, items[i].name)) continue;
+    if (kind == (dataset_cifar.knows(items[i].name) ? DATASET_TEXTS : DATASET_IMAGES)) continue;
     snprintf(meant, sizeof meant, "%s%s", strncmp(items[i].about, "text:", 5) == 0 ? "text:" : "", items[i].name);
     if (strcmp(meant, name) != 0) snprintf(text, DATASET_HINT, " Did you mean %s? `astra-data get %s` downloads it.", meant, items[i].name);
     break;
@@ -335,7 +339,7 @@ Status dataset_check_name(const char *name, const char *data_dir) {
   return status_set(STATUS_BAD_USAGE,
                     "data set \"%s\" is not known.%s Accepted are cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
                     "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, cola, sst2, agnews, tsv:FILE and csv:FILE:text=COLUMN",
-                    name, dataset_hint(name, data_dir, hint));
+                    name, dataset_hint(name, data_dir, DATASET_ANY, hint));
 }
 
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part) {

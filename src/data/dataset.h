@@ -9,10 +9,12 @@
 
 enum { DATASET_HINT = 640 };
 
-/* A sentence to put behind an error, with a blank before it: " Did you mean folder:clothing?"; "" without an idea. Looked at are a file or
- * folder of that name, here, in data_dir (or NULL) and where data sets are found, with another prefix than was given, and the names that
- * astra-data can get, however they are spelt. Returns `text`. */
-const char *dataset_hint(const char *name, const char *data_dir, char text[DATASET_HINT]);
+typedef enum DatasetKind { DATASET_ANY, DATASET_IMAGES, DATASET_TEXTS } DatasetKind;
+
+/* A sentence to put behind an error, with a blank before it: " Did you mean folder:clothing?"; "" without an idea of this kind. Looked at
+ * are a file or folder of that name, here, in data_dir (or NULL) and where data sets are found, with another prefix than was given, and the
+ * names that astra-data can get, however they are spelt. Returns `text`. */
+const char *dataset_hint(const char *name, const char *data_dir, DatasetKind kind, char text[DATASET_HINT]);
 
 /* Which records of a training part are held out for validation: a rule that knows neither seed nor order, so that every run, and every
  * later evaluation, means the same records by "5,000 held out".

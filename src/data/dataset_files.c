@@ -117,7 +117,7 @@ DatasetSplit dataset_split_named(const char *name) {
 static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
   char name[512];
   snprintf(name, sizeof name, "folder:%s", directory);
-  return dataset_hint(name, NULL, hint);
+  return dataset_hint(name, NULL, DATASET_ANY, hint);
 }
 
 typedef struct ClassImages {

@@ -598,7 +598,8 @@ static Status choose_task(Session *session) {
   if (session->task->source->texts != decoder) {
     char hint[DATASET_HINT];
     return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s.%s", options->model, decoder ? "texts" : "images",
-                      options->dataset, decoder ? "images" : "texts", dataset_hint(options->dataset, options->data_dir, hint));
+                      options->dataset, decoder ? "images" : "texts",
+                      dataset_hint(options->dataset, options->data_dir, decoder ? DATASET_TEXTS : DATASET_IMAGES, hint));
   }
   if (options->map == SESSION_MAP_AUTO) options->map = decoder ? COUNTS_DIRICHLET : COUNTS_EVEN;
   return STATUS_OK;

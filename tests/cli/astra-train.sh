@@ -61,6 +61,11 @@ meant() { expect "the data set $1" "${3:-2}" --model tiny --init random --datase
 meant clothes folder:clothes; meant ./clothes folder:./clothes; meant text:clothes folder:clothes 2; meant articles text:articles
 meant folder:articles text:articles 1; meant rows.csv csv:rows.csv; meant own "folder:$ASTRA_HOME/datasets/own"; meant folder:own "folder:$ASTRA_HOME/datasets/own" 1
 meant CIFAR-100 cifar100; meant wikitext-2 text:wikitext-2; err "astra-data get wikitext-2"; meant folder:wikitext2 text:wikitext-2 1
+texts=(--model gpt2-mini --init random)
+expect "images for texts" 2 "${texts[@]}" --dataset cifar100-sample; err "learns from texts; --dataset cifar100-sample holds images.$"
+expect "images in a folder for texts" 2 "${texts[@]}" --dataset folder:clothes; err "holds images.$"
+expect "texts behind the prefix of images" 2 "${texts[@]}" --dataset folder:articles; err "Did you mean text:articles?$"
+expect "texts for images" 2 --model tiny --init random --dataset text:articles; err "holds texts.$"
 rm -r clothes articles rows.csv "$ASTRA_HOME"
 expect "an example of what is installed" 2; err "For example: astra-train --model vit-cifar --dataset cifar100-sample --groups 8$"
 

@@ -104,7 +104,7 @@ static void test_other_names_of_splits(void **state) {
     assert_image(test, 0, 1, 0);
     dataset_close(train);
     dataset_close(test);
-    assert_non_null(strstr(dataset_hint(testing_path(name), NULL, hint), "Did you mean folder:"));
+    assert_non_null(strstr(dataset_hint(testing_path(name), NULL, DATASET_ANY, hint), "Did you mean folder:"));
   }
 }
 

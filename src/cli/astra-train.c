@@ -311,10 +311,10 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
 
 /* In OUT, for --resume: its command line, and nothing of another run before it. */
 static Status note_run(const Session *session, TrainCommand *command, int argc, char **argv) {
-  if (command->begun == NULL) command->begun = argv, command->begun_count = argc;
+  if (command->begun == NULL) command->begun = argv, command->begun_count = argc, command->begun_in = train_options_here();
   if (command->resume == NULL) TRY(state_forget(session->options.out));
   if (command->resume == NULL && command->overwrite) TRY(train_out_forget(session));
-  return train_options_remember(&session->options, command->begun_count, command->begun, threads_count());
+  return train_options_remember(&session->options, command->begun_count, command->begun, command->begun_in, threads_count());
 }
 
 static Status train_locked(Session *session, TrainCommand *command, bool there, int argc, char **argv, TrainResult *result) {
@@ -361,7 +361,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
-  TRY(ranks_agree(session_open(&session, &command->train, use)));
+  TRY(ranks_agree(train_options_tell_begun(command, session_open(&session, &command->train, use))));
   Status status = ranks_agree(command->eval_only ? STATUS_OK : plan_fit(&session));
   if (status == STATUS_OK && !command->train.quiet) describe(&session);
   if (status == STATUS_OK && session.doubt[0] != '\0') log_warning("%s", session.doubt);

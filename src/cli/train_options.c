@@ -6,11 +6,13 @@
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
 #include "train/ranks.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPTIONS_FILE_MAX = 1 << 16 };
-enum { CHOICES_LINES = 40, CHOICES_BYTES = 4096 }; /* of it, kept for write_choices and the digest, and some more for later versions */
+enum { CHOICES_LINES = 40, CHOICES_BYTES = 8192 }; /* of it, kept for write_choices, BEGUN and the digest, and for later versions */
 
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (TrainCommand){.memory = -1};
@@ -255,7 +257,13 @@ static char *options_path(const char *directory) {
 }
 
 #define RECIPE "--recipe"
-static const char DIGEST[] = "# xxh3 "; /* the last line: of all before it */
+static const char BEGUN[] = "# begun in "; /* behind the options */
+static const char DIGEST[] = "# xxh3 ";    /* the last line: of all before it */
+
+const char *train_options_here(void) {
+  static char path[PATH_MAX];
+  return getcwd(path, sizeof path) != NULL && strchr(path, '\n') == NULL ? path : NULL;
+}
 
 /* What was chosen for the data and the machine, and what a resumed run was given. RECIPE begins it. */
 static void write_choices(FILE *stream, const TrainOptions *options, int64_t threads) {
@@ -271,13 +279,14 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
           options->keep_best ? "--keep-best" : "--no-keep-best");
 }
 
-static char *options_text(const TrainOptions *options, int argc, char **argv, int64_t threads, size_t *size) {
+static char *options_text(const TrainOptions *options, int argc, char **argv, const char *begun_in, int64_t threads, size_t *size) {
   char *text = NULL, digest[SAFE_DIGEST_TEXT];
   FILE *stream = open_memstream(&text, size);
   if (stream == NULL) return NULL;
   const bool marked = argc > 1 && strcmp(argv[argc - 1], "--") == 0; /* the end of the options, behind which more come here */
   for (int i = 1; i < argc - marked; i++) fprintf(stream, "%s\n", argv[i]);
   write_choices(stream, options, threads);
+  if (begun_in != NULL) fprintf(stream, "%s%s\n", BEGUN, begun_in);
   if (fflush(stream) == 0) {
     safe_digest_text(safe_digest_of(text, *size), digest);
     fprintf(stream, "%s%s\n", DIGEST, digest);
@@ -298,10 +307,10 @@ Status train_options_check_lines(int argc, char **argv) {
                     argc - 1, bytes, TRAIN_OPTIONS_REMEMBERED - CHOICES_LINES - 1, OPTIONS_FILE_MAX - CHOICES_BYTES);
 }
 
-Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads) {
+Status train_options_remember(const TrainOptions *options, int argc, char **argv, const char *begun_in, int64_t threads) {
   size_t size;
   char *path = options_path(options->out), *folder = files_join(options->out, "training");
-  char *text = options_text(options, argc, argv, threads, &size);
+  char *text = options_text(options, argc, argv, begun_in, threads, &size);
   Status status =
       path != NULL && folder != NULL && text != NULL ? files_make_dirs(folder) : status_no_memory(NULL, "the options of the run");
   if (status == STATUS_OK) status = files_write(path, text, size);
@@ -361,6 +370,26 @@ static Status check_digest(char *text, size_t *size, const char *path) {
                     path);
 }
 
+/* Takes the line off that says where the run was begun; NULL: files of earlier versions have none. */
+static const char *take_begun(char *text, size_t *size) {
+  const size_t length = sizeof BEGUN - 1;
+  if (*size == 0 || text[*size - 1] != '\n') return NULL; /* which train_options_split refuses */
+  size_t at = *size - 1;
+  while (at > 0 && text[at - 1] != '\n') at--;
+  if (*size - at <= length || memcmp(text + at, BEGUN, length) != 0) return NULL;
+  text[*size - 1] = '\0';
+  *size = at;
+  return text + at + length;
+}
+
+Status train_options_tell_begun(const TrainCommand *command, Status status) {
+  const char *here = train_options_here();
+  if (command->resume == NULL || command->begun_in == NULL || here == NULL || strcmp(here, command->begun_in) == 0) return status;
+  if (status != STATUS_NOT_FOUND && status != STATUS_BAD_USAGE && status != STATUS_IO) return status;
+  return status_wrap(status, "--resume %s: relative paths in its options are of %s, where the run was begun; resume it there",
+                     command->resume, command->begun_in);
+}
+
 /* Runs of earlier versions go on as they are. */
 static Status find_plain_prediction(TrainOptions *options, const char *directory) {
   ModelConfig config;
@@ -388,6 +417,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   char *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count = 0, positionals;
+  const char *begun_in = NULL;
   static char *text; /* lives as long as the program: the options point into it */
   size_t size;
   if (path == NULL) return status_no_memory(NULL, "a path");
@@ -397,6 +427,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
                       ? files_read(path, OPTIONS_FILE_MAX, &text, &size)
                       : status_set(STATUS_NOT_FOUND, "there is no run to go on with; give the --out of one that was interrupted");
   if (status == STATUS_OK) status = check_digest(text, &size, path);
+  if (status == STATUS_OK) begun_in = take_begun(text, &size);
   if (status == STATUS_OK) status = train_options_split(text, size, path, arguments, &count);
   free(path);
   if (status != STATUS_OK) return status_wrap(status, "--resume %s", directory);
@@ -415,6 +446,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (by_epochs) command->train.max_steps = 0; /* the one that was given decides */
   command->train.out = directory;
   command->begun = arguments;
+  command->begun_in = begun_in;
   command->begun_count = command_line_of(arguments, count);
   return STATUS_OK;
 }

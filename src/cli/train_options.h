@@ -11,6 +11,7 @@ typedef struct TrainCommand {
   bool dry_run, json, eval_only, overwrite, verbose;
   char **begun; /* the command line that the run was begun with, [begun_count] with the program's name; until train_options_resume NULL */
   int begun_count;
+  const char *begun_in; /* the directory that relative paths on it are of; NULL: not known */
 } TrainCommand;
 
 enum { TRAIN_OPTIONS_MAX = 104, TRAIN_OPTIONS_REMEMBERED = 256 };
@@ -44,8 +45,12 @@ const char *train_options_usual_out(const TrainOptions *options, const char *pre
 Status train_options_check_lines(int argc, char **argv);
 
 /* Remembers the command line that a run was begun with, those options that were chosen for the data and the machine (session.c) and, of
- * those that it was resumed with, what stays for the next time (the manual names them), in OUT/training/options.txt, one to a line. */
-Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads);
+ * those that it was resumed with, what stays for the next time (the manual names them), in OUT/training/options.txt, one to a line; and
+ * where it was begun (NULL: not known). */
+Status train_options_remember(const TrainOptions *options, int argc, char **argv, const char *begun_in, int64_t threads);
+
+/* The working directory, until the next call; NULL where it cannot be told or has a line feed in its name. */
+const char *train_options_here(void);
 
 /* Remembered options as an argument vector that points into `text`, whose line ends become NULs; entry 0 stands for the program's name.
  * BAD_FILE, naming `path`: a last line without an end, or too many lines. */
@@ -54,6 +59,10 @@ Status train_options_split(char *text, size_t size, const char *path, char *argu
 /* Sets `command` from the remembered options of command->resume, then from argv again, where only options that leave the numbers alone may
  * stand. */
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv);
+
+/* `status`, with words about where a resumed run was begun in front of its message, if that is elsewhere and the reason may be a relative
+ * path. */
+Status train_options_tell_begun(const TrainCommand *command, Status status);
 
 /* The end of a program that runs as one of several ranks, which `status` came to: rank 0's status, as it is. What only this rank has found
  * ends the job, and it says so itself; what all know, rank 0 says. Other ranks do not return. */

@@ -62,6 +62,19 @@ words 2 301 >learnt.txt; resume_refused text "dataset text:learnt.txt" "training
 sed -i 's/text 1\t/taxt 1\t/' rows.tsv; resume_refused rows "dataset tsv:rows.tsv:text=sentence" "training"
 sed -i 's/taxt 1\t/text 1\t/' rows.tsv; expect "its own again" 0 --resume rows --max-steps 2
 
+# ---- a run that goes on in another directory than it was begun in
+mkdir begun-here && cd begun-here || exit 1
+expect "with relative paths" 0 "${data[@]}" --dataset folder:../pictures --max-steps 1 --out own -q
+grep -qxF "# begun in $(pwd -P)" own/training/options.txt || report "options.txt does not say where"
+cd ..
+expect "where they lead nowhere" 1 --resume begun-here/own --max-steps 2
+err "error: --resume begun-here/own: relative paths in its options are of .*/begun-here, where the run was begun; resume it there: folder:../pictures: there is no such folder"
+cd begun-here || exit 1
+expect "where it was begun" 0 --resume own --max-steps 2 -q; grep -qxF "# begun in $(pwd -P)" own/training/options.txt || report "options.txt does not say where any more"
+sed -i '/^# /d' own/training/options.txt
+expect "a run that did not say where" 0 --resume own --max-steps 3 -q; ! grep -q "begun in" own/training/options.txt || report "it says where, and does not know"
+cd ..
+
 # ---- a run in the place of another one: TensorBoard would show both
 expect "in its place" 0 "${data[@]}" --max-steps 1 --out answers --overwrite -q
 [ "$(find answers -name 'events.out.tfevents.*' | wc -l)" = 1 ] || report "events of the run before are left"

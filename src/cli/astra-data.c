@@ -323,8 +323,20 @@ static void data_print_classes(const Show *show) {
   for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], printable(labels[i]));
   if (show->broken > SHOW_BROKEN) printf("... and %lld more broken images\n", (long long)show->broken - SHOW_BROKEN);
   if (show->broken)
-    printf("%lld of %lld image%s cannot be read and %s skipped in training\n", (long long)show->broken, (long long)dataset_count(show->set),
-           text_plural(dataset_count(show->set)), show->broken == 1 ? "is" : "are");
+    printf("%lld of %lld image%s cannot be read and %s %s\n", (long long)show->broken, (long long)dataset_count(show->set),
+           text_plural(dataset_count(show->set)), show->broken == 1 ? "is" : "are",
+           show->part == DATASET_TRAIN ? "skipped in training" : "left out of evaluations");
+}
+
+/* Whether the sheet can be made where it is wanted, before every image is read. */
+static Status try_sheet(const char *path) {
+  char *target;
+  FileWriter writer;
+  TRY(files_follow(path, &target));
+  const Status status = files_create(&writer, target);
+  if (status == STATUS_OK) files_abort(&writer);
+  free(target);
+  return status;
 }
 
 static Status write_sheet(const Show *show) {
@@ -378,9 +390,14 @@ static Status show_of_text(const Show *show) {
 
 static Status show_set(Show *show) {
   TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
+  Status status = show->sheet ? try_sheet(show->sheet) : STATUS_OK;
+  if (status != STATUS_OK) {
+    dataset_close(show->set);
+    return status;
+  }
   json_t *broken = json_array();
   if (!show->json) printf("%s\n", printable(dataset_describe(show->set)));
-  Status status = broken ? data_count_classes(show, broken) : no_path();
+  status = broken ? data_count_classes(show, broken) : no_path();
   if (status == STATUS_OK && !show->json) data_print_classes(show);
   if (status == STATUS_OK && show->sheet) status = write_sheet(show);
   if (status == STATUS_OK && show->json) status = show_json(show, broken);

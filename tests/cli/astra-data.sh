@@ -48,7 +48,7 @@ expect "a sheet behind a link" 0 show cifar100 --data-dir "$work/set" --part tes
 [ -L "$work/linked.png" ] || report "the link was replaced"
 expect "a sheet that is a pipe" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/pipe.png"; err "pipe.png is a device or a pipe"
 [ -p "$work/pipe.png" ] || report "it was replaced"
-expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/none/sheet.png"; err "none/sheet.png"
+expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/none/sheet.png"; err "none/sheet.png"; ! grep -q LABEL_7 "$work/out" || report "it read the data set before it looked"
 head -c 3000 /dev/zero >"$work/set/test.bin"
 expect "cut file" 1 show cifar100 --data-dir "$work/set" --part test; err "test.bin"; err "3000"
 
@@ -57,7 +57,9 @@ mkdir -p "$work/pictures/"{train,test}/{black,bad}
 for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.png"; done
 cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
 echo "no image" >"$work/pictures/test/bad/b.png"
-expect "broken image" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "^1 of 2 images cannot be read and is skipped in training$"
+expect "broken image" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "^1 of 2 images cannot be read and is left out of evaluations$"
+cp "$work/pictures/test/bad/b.png" "$work/pictures/train/bad"
+expect "broken image to learn from" 0 show "folder:$work/pictures"; out "^1 of 3 images cannot be read and is skipped in training$"
 # Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
 seq -f "line number %g" 1 100 >"$work/numbers.txt"
 expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"

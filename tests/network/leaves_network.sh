@@ -2,7 +2,7 @@
 # limit: 180; mostly waits
 # A worker whose link goes down in the middle of a request, in a network namespace of its own: nobody is told, its packets only cease. The
 # others finish without it within --timeout, over streams and datagrams, by rerun and by mask; when the link is up again it takes part again,
-# in the same run. A leader that vanishes likewise json_holds its worker for a minute at most. Skipped where namespaces are not allowed.
+# in the same run. A leader that vanishes likewise holds its worker for a minute at most. Skipped where namespaces are not allowed.
 if [ -z "${ASTRA_IN_NAMESPACE:-}" ]; then
   unshare -rnpf --mount-proc ip link add astra0 type veth peer name astra1 2>/dev/null ||
     { echo "skipped: network namespaces are not allowed here"; exit 77; }

@@ -88,7 +88,7 @@ agree() {
   shift 4
   least=() most=()
   while [ ${#pictures[@]} -lt "$count" ]; do pictures+=("$work/1.ppm"); done
-  for space in "$space_a" "$space_b"; do # the smallest bucket that a packet fits into: what it json_holds passes at once after each pause
+  for space in "$space_a" "$space_b"; do # the smallest bucket that a packet fits into: what it holds passes at once after each pause
     tc -n "$space" qdisc change dev veth0 root tbf rate "$rate" burst 1600 latency 1s
   done
   run "${plan[@]}"

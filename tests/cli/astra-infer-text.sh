@@ -10,17 +10,6 @@ done
 make_checkpoint "$work/plain" tiny-gpt2 0
 make_checkpoint "$work/pictures" tiny 4 50 4
 
-# expect NAME EXIT-CODE ARGUMENTS...
-expect() {
-  name=$1 code=$2
-  shift 2
-  (cd "$work" && "$program" "$@") >"$work/out" 2>"$work/err" <"${input:-/dev/null}"
-  got=$?
-  [ "$got" = "$code" ] || report "$name: exit code $got, expected $code"
-}
-out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-
 # ---- the story that the model is known to tell
 expect "story" 0 --checkpoint "$stories" --prompt "" --max-new-tokens 200 --quiet
 [ "$(cat "$work/out")" = "$(cat "$stories/golden_stdout.txt")" ] || report "$name: another text"

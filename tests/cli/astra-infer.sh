@@ -7,17 +7,6 @@ make_checkpoint "$work/plain" tiny 0
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
 head -c 50 "$work/red.png" >"$work/broken.png"
 
-# expect NAME EXIT-CODE ARGUMENTS...
-expect() {
-  name=$1 code=$2
-  shift 2
-  (cd "$work" && "$program" "$@") >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "$name: exit code $got, expected $code"
-}
-out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
 [ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
 ! grep -q -e "--special" "$work/out" || report "--help lists what is rare"

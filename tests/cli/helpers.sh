@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 export ASTRA_HOME="$work/home" HOME="$work/nobody" ASTRA_PEAK=quick
 cd "$work" || exit 1
 failed=0
+. "$root/tests/helpers.sh"
 
 # run NAME EXIT-CODE PROGRAM ARGUMENTS... : keeps the output in $work/out and $work/err
 run() {
@@ -27,16 +28,12 @@ run() {
 expect() { run "$1" "$2" "${called[@]}" "${@:3}"; } # NAME EXIT-CODE ARGUMENTS...
 # Prints what sanitizers wrote, by which tests/run.sh knows a crash, before the last lines of the output.
 report() { echo "FAILED: $name: $1"; sanitizers; tail -n 20 "$work/out" "$work/err" | cut -c -400 | sed 's/^/    /'; failed=1; }
-sanitizers() { grep -hsE 'Sanitizer|runtime error:' "$work/out" "$work/err" "$work"/*log | cut -c -400 | sed 's/^/    /'; }
 out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
 silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
 json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
 # awk takes a word that it does not know, as jq and printf write numbers that are none, for 0.
 holds() { { [[ ! $1 =~ null|nan|inf ]] && awk "BEGIN { exit !($1) }"; } || report "$1 does not hold"; }
-
-# Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
-unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }
 
 # A model of texts that --weights int4 takes seconds to load: slow_model DIR
 slow_model() {

@@ -10,15 +10,6 @@ for file in key other-key; do "$program" keygen "$work/$file" 2>/dev/null; done
 key=(--key-file "$work/key")
 make_picture "$work/1.ppm" 16
 
-lead() { # NAME EXIT-CODE ARGUMENTS...
-  name=$1 code=$2
-  shift 2
-  timeout 60 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
-}
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-
 # ---- what needs no daemon
 lead "no address of the network" 2 worker -c "$work/model" --announce --listen 127.0.0.1:0 "${key[@]}"; err "others cannot reach --listen 127.0.0.1:0"
 lead "no key" 2 -c "$work/model" --peers auto "$work/1.ppm"; err "peers auto needs --key-file"

@@ -10,15 +10,7 @@ key=(--key-file "$work/key")
 for i in 1 2; do make_picture "$work/$i.ppm" 16; done
 pictures=("$work/1.ppm" "$work/2.ppm")
 
-# lead NAME EXIT-CODE ARGUMENTS...
-lead() {
-  name=$1 code=$2
-  shift 2
-  timeout 100 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
-}
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
+lead() { attempt "$1" "$2" timeout 100 "$program" "${@:3}" --threads 1; } # NAME EXIT-CODE ARGUMENTS...: it waits for what is fetched
 told() { grep -q -e "$2" "$work/$1.log" || report "$name: worker $1 does not say '$2': $(tail -n 5 "$work/$1.log")"; } # WORKER PATTERN
 same_files() { # DIR
   local file

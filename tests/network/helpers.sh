@@ -5,15 +5,28 @@ program=$(realpath "$build/bin/astra-infer")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+. tests/helpers.sh
 
-# What sanitizers wrote, workers' included: tests/run.sh knows a crash by it.
-sanitizers() { grep -hsE 'Sanitizer|runtime error:' "$work/out" "$work/err" "$work"/*.log | cut -c -400 | sed 's/^/    /'; }
 report() { # WHAT
   echo "FAILED: $1"
   sanitizers
   for file in out err; do [ ! -f "$work/$file" ] || cut -c -400 "$work/$file" | sed "s/^/    $file: /"; done
   failed=1
 }
+
+# attempt NAME EXIT-CODE COMMAND...: keeps its output in $work/out and $work/err; it reads $input, or nothing
+attempt() {
+  name=$1 code=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" <"${input:-/dev/null}"
+  got=$?
+  [ "$got" = "$code" ] || report "$name: exit code $got, expected $code"
+}
+in_work() { (cd "$work" && "$@"); }
+expect() { attempt "$1" "$2" in_work "$program" "${@:3}"; } # NAME EXIT-CODE ARGUMENTS...: of astra-infer, in $work
+lead() { attempt "$1" "$2" timeout 60 "$program" "${@:3}" --threads 1; } # NAME EXIT-CODE ARGUMENTS...: of a leader
+out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 
 # silent out|err, but for what whoever runs the tests may have caused by choosing slower kernels.
 silent() { ! grep -qvE 'warning: (the environment forces slower kernels|OpenBLAS does not know this processor)' "$work/$1" || report "${name:-all is well}: std$1 is not empty"; }
@@ -174,9 +187,6 @@ bucket_bytes() { tc -n "$space_a" -s qdisc show dev veth0 | sed -n 's/^ Sent \([
 
 # For printf: the header of a HELLO of this release, behind which come role, key and 70 bytes more.
 hello_head=$(printf 'STRA\\x%02x\\x01' "$(sed -n 's/.*WIRE_VERSION = \([0-9]*\).*/\1/p' src/infer/wire.h)")$(printf '\\x00%.0s' {1..14})'\x48\x00\x00\x00'
-
-# Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
-unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }
 
 # Makes the weights of a GPT-2 of width 32 overflow in a block, at one position alone: overflow_at FILE NUMBER BLOCK. That number of the positions
 # becomes the largest float there is, to which attention then adds 4e31, more than it rounds to; what follows takes that off other rows again.

@@ -10,13 +10,8 @@ for i in 1 2 3 4; do make_picture "$work/$i.ppm" 32; done
 pictures=("$work"/[1-4].ppm)
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 
-lead() { # NAME EXIT-CODE ARGUMENTS...: in the first namespace
-  name=$1 code=$2
-  shift 2
-  timeout 60 ip netns exec "$space_a" "$program" "$@" --threads 1 --json >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
-}
+# NAME EXIT-CODE ARGUMENTS...: in the first namespace
+lead() { attempt "$1" "$2" timeout 60 ip netns exec "$space_a" "$program" "${@:3}" --threads 1 --json; }
 number() { grep -o "\"$1\":[0-9.]*" "$work/out" | sed -n "${2:-1}s/.*://p"; } # FIELD [HOW-MANIETH]
 
 lead "one machine" 0 -c "$work/model" --nodes 2 --batch 1 "${pictures[@]}"

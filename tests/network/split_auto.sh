@@ -11,15 +11,6 @@ make_picture "$work/1.ppm" 64
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 key=(--key-file "$work/key")
 
-lead() { # NAME EXIT-CODE ARGUMENTS...
-  name=$1 code=$2
-  shift 2
-  timeout 60 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
-}
-out() { grep -q -E -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 tokens() { sed -n 's/.*"split":{"tokens":\[\([0-9,]*\)\].*/\1/p' "$work/out"; } # of the nodes, as 70,186
 
 start_worker a 127.0.0.1:0 -c "$work/model" "${key[@]}"
@@ -41,7 +32,7 @@ for ((round = 0; round < 5; round++)); do
 done
 [ $((slow + fast)) = 256 ] || report "$name: $counts are not 256 tokens"
 [ "$slow" -lt "$fast" ] || report "$name: $slow tokens for the busy one, $fast for the other"
-out '"predicted_ms":[0-9.]+,"measured_ms":[0-9.]+'
+out '"predicted_ms":[0-9.]\+,"measured_ms":[0-9.]\+'
 answer_of "$work/out" >"$work/answer"
 parts=$(jq .split.parts "$work/out") # of which rounding depends
 lead "the same split by number" 0 --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --split "$counts" --parts "$parts" --json "$work/1.ppm"

@@ -14,16 +14,6 @@ cp tests/golden/stories260K/tok512.bin "$work/text/"
 for i in 1 2 3; do make_picture "$work/$i.ppm" 16; done
 pictures=("$work/1.ppm" "$work/2.ppm" "$work/3.ppm")
 
-# lead NAME EXIT-CODE ARGUMENTS...
-lead() {
-  name=$1 code=$2
-  shift 2
-  timeout 60 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
-}
-err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-
 # The same command on the workers and on --nodes: equal NAME NODES PEER-ARGUMENTS -- ARGUMENTS...
 equal() {
   local what=$1 nodes=$2 peers=()

@@ -5,8 +5,8 @@
 stories=$PWD/tests/golden/stories260K
 . tests/cli/helpers.sh astra-chat
 
-server=
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; wait; rm -rf "$work"' EXIT
+service=
+trap 'for pid in $service $server; do kill "$pid" 2>/dev/null; done; wait; rm -rf "$work"' EXIT
 greedy=(--temperature 0 --max-new-tokens 24)
 
 expect "neither model nor service" 2; err "give --checkpoint DIR or --url URL"
@@ -48,9 +48,8 @@ answer=$(jq -r '.[1].content' first.json)
 [ "$(head -n $(($(wc -l <<<"$answer"))) out)" = "$answer" ] || report "stdout differs from the conversation"
 holds "$(grep -cF "$(head -n 1 <<<"$answer")" out) >= 2"
 
-"$bin/astra-serve" -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log 2>server.log &
-server=$!
-for _ in $(seq 300); do grep -q 'listening on' server.log && break; sleep 0.1; done
+start_service -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log
+service=$server
 expect "a service" 0 -u "unix:$work/socket" "${greedy[@]}"
 cmp -s out checkpoint.out || report "service and checkpoint answer differently"
 # What astra-infer and the service accept of a sampling, the chat does.
@@ -79,9 +78,7 @@ expect "a message that is no text" 1 -u "unix:$work/socket"; err "not valid UTF-
 input=
 
 # A full context is called so by both, though a service has one word for it and for the limit of tokens.
-"$bin/astra-serve" -c "$stories" --nodes 1 --max-context 64 --listen "unix:$work/small" --no-log 2>small.log &
-small=$!
-for _ in $(seq 300); do grep -qs 'listening on' small.log && break; sleep 0.1; done
+start_service -c "$stories" --nodes 1 --max-context 64 --listen "unix:$work/small" --no-log
 echo "Once upon a time" >once; input=once
 for partner in "-c $stories -n 1 --max-context 64" "-u unix:$work/small"; do
   # shellcheck disable=SC2086
@@ -92,7 +89,7 @@ for partner in "-c $stories -n 1 --max-context 64" "-u unix:$work/small"; do
   expect "a token with $partner" 0 $partner --temperature 0 --max-new-tokens 1; err "ended after 1 token (--max-new-tokens)"
 done
 input=
-kill $small; wait $small
+kill $server; wait $server; server=
 
 # The file of the service's keys serves its clients, too: what is no key there is none here.
 printf '# keys of this service\n\n  \r\nfirst-key-of-two\t\r\nsecond-key-of-two\n' >keys; chmod 600 keys
@@ -150,16 +147,17 @@ interrupt
 exec 3>&-
 
 name="SIGINT while a service does not answer"
-kill -STOP $server
+kill -STOP $service
 "$program" -u "unix:$work/socket" </dev/null >out 2>err &
 chat=$!
 interrupt
-kill -CONT $server
+kill -CONT $service
 
 name="SIGINT while it waits for a worker that serves another leader"
 "$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>worker.log &
 worker=$!
-for _ in $(seq 300); do grep -qs 'listening on' worker.log && break; sleep 0.1; done
+for _ in $(seq 300); do ! grep -qs 'listening on' worker.log && running $worker || break; sleep 0.1; done
+grep -q 'listening on' worker.log || { report "the worker does not listen: $(cat worker.log)"; exit 1; }
 single=(-c "$stories" --strategy single --peers "unix:$work/worker" --wait 150)
 "$program" "${single[@]}" <fifo >out 2>err &
 first=$!

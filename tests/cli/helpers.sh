@@ -27,7 +27,7 @@ run() {
 }
 expect() { run "$1" "$2" "${called[@]}" "${@:3}"; } # NAME EXIT-CODE ARGUMENTS...
 # Prints what sanitizers wrote, by which tests/run.sh knows a crash, before the last lines of the output.
-report() { echo "FAILED: $name: $1"; sanitizers; tail -n 20 "$work/out" "$work/err" | cut -c -400 | sed 's/^/    /'; failed=1; }
+report() { echo "FAILED: $name: $1"; sanitizers; tail -n 20 "$work/out" "$work/err" ${server_log:+"$server_log"} | cut -c -400 | sed 's/^/    /'; failed=1; }
 out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
 silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }

@@ -1,7 +1,8 @@
 # Shared by the scripts beside it: programs, a temporary folder, a random checkpoint, and looking after processes. Sourced, not run.
 set -u
 build=${BUILD:-build}
-program=$(realpath "$build/bin/astra-infer")
+bin=$(realpath "$build/bin")
+program=$bin/astra-infer
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -11,6 +12,7 @@ report() { # WHAT
   echo "FAILED: $1"
   sanitizers
   for file in out err; do [ ! -f "$work/$file" ] || cut -c -400 "$work/$file" | sed "s/^/    $file: /"; done
+  [ -z "$server_log" ] || tail -n 5 "$server_log" | cut -c -400 | sed 's/^/    the service: /'
   failed=1
 }
 
@@ -54,13 +56,6 @@ make_cifar() {
     dd if="$work/pixels" bs=3072 skip="$i" count=1 status=none
   done >"$work/hundred"
   for ((i = 0; i < ${2:-20}; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
-}
-
-# Looks once: one that is reaped between two looks would seem to run.
-running() {
-  local state
-  state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
-  [[ -n $state && $state != [ZX]* ]]
 }
 
 # Waits until the nodes' process numbers stand in err: sets pids

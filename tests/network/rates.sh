@@ -82,9 +82,7 @@ grep -q 'the checkpoint has those of 1, 4, 8' "$work/err" || report "$name: the 
 # A service changes it while it runs.
 command -v curl >/dev/null || { echo "skipped: no curl: a service was left out"; exit $failed; }
 name="a service"
-"$build/bin/astra-serve" -c "$run" --nodes 2 --groups 8 --listen 127.0.0.1:0 --no-log >"$work/out" 2>"$work/err" &
-server=$!
-for ((i = 0; i < 300; i++)); do base=$(sed -nE 's/.*listening on (http:[^ ]*)$/\1/p' "$work/err"); [ -z "$base" ] || break; sleep 0.1; done
+start_service -c "$run" --nodes 2 --groups 8 --listen 127.0.0.1:0 --no-log
 groups_become() { # JQ: of the model's state
   for ((i = 0; i < 200; i++)); do curl -sS "$base/v1/cluster" >"$work/out"; jq -e ".models[0] | $1" "$work/out" >/dev/null && return; sleep 0.1; done
   report "$name: $1 does not come true"

@@ -5,18 +5,8 @@
 # than the queue is long.
 . tests/network/helpers.sh
 command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve") server=
 trap '[ -z "$server" ] || kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
-: >"$work/log"
-"$serve" -c tests/golden/stories260K --nodes 1 --listen 127.0.0.1:0 --sequences 4 --queue 8 --max-connections-per-address 0 >/dev/null 2>"$work/log" &
-server=$!
-for ((i = 0; i < 600; i++)); do
-  base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/log")
-  [ -z "$base" ] || break
-  running $server || break
-  sleep 0.1
-done
-[ -n "$base" ] || { cp "$work/log" "$work/err"; report "it does not listen"; exit 1; }
+start_service -c tests/golden/stories260K --nodes 1 --listen 127.0.0.1:0 --sequences 4 --queue 8 --max-connections-per-address 0
 ask() { curl -sS -m 60 "$base$1" -H 'Content-Type: application/json' -d "$2" >"$work/out" 2>"$work/err"; } # PATH JSON
 
 # ---- as lm-eval does it: prompts are lists of ids, several at a time, echoed with log-probabilities and one token more

@@ -4,9 +4,9 @@
 # die in the middle of a text. A device without a copy to draft with is not asked.
 . tests/network/helpers.sh
 command -v curl >/dev/null || { echo "skipped: curl is not there"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve")
+serve=$bin/astra-serve
 model=checkpoints/gpt2-mini
-server= workers=()
+workers=()
 finish() {
   for pid in $server "${workers[@]}"; do { kill "$pid" && wait "$pid"; } 2>/dev/null; done
   rm -rf "$work"
@@ -15,17 +15,7 @@ trap finish EXIT
 prompts=("The history of the city" "In 1990 the first" "A computer is a machine that" "The river flows")
 
 # start OPTION...: a service behind $work/socket
-start() {
-  : >"$work/err" # what the service before has said is no sign of this one
-  "$serve" --checkpoint gpt2="$model" --strategy single --threads 1 --cache-type float32 --listen "unix:$work/socket" --no-log "$@" 2>"$work/err" >"$work/out" &
-  server=$!
-  for ((i = 0; i < 300; i++)); do
-    ! grep -q "listening on" "$work/err" || return 0
-    sleep 0.1
-  done
-  report "it does not listen: $*"
-  exit 1
-}
+start() { start_service --checkpoint gpt2="$model" --strategy single --threads 1 --cache-type float32 --listen "unix:$work/socket" --no-log "$@"; }
 
 stop() {
   kill -TERM "$server"

@@ -5,22 +5,15 @@
 # and others are answered meanwhile. 2,000 connections here; 10,000 and longer with ASTRA_LONG=1.
 . tests/network/helpers.sh
 command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve") crowd=$build/tests/serve/make_crowd crowded=2000 crowd_seconds=4
+crowd=$build/tests/serve/make_crowd crowded=2000 crowd_seconds=4
 [ -z "${ASTRA_LONG:-}" ] || crowded=10000 crowd_seconds=30
 scale=${TIME_SCALE:-1}
 ulimit -n "$(ulimit -Hn)"
 trap '' PIPE # of connections that are closed while we write
-"$serve" -c tests/golden/stories260K --nodes 1 --listen 127.0.0.1:0 --max-connections-per-address 0 --max-connections 500 --header-timeout $((3 * scale))s \
-  --body-timeout $((4 * scale))s >/dev/null 2>"$work/log" &
-server=$!
-trap 'kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
-for ((i = 0; i < 600; i++)); do
-  base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/log") port=${base##*:}
-  [ -z "$base" ] || break
-  running $server || break
-  sleep 0.1
-done
-[ -n "$base" ] || { cp "$work/log" "$work/err"; report "it does not listen"; exit 1; }
+trap '[ -z "$server" ] || kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
+start_service -c tests/golden/stories260K --nodes 1 --listen 127.0.0.1:0 --max-connections-per-address 0 --max-connections 500 \
+  --header-timeout $((3 * scale))s --body-timeout $((4 * scale))s
+port=${base##*:}
 
 memory() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' /proc/$server/status; }
 # raw NAME STATUS TEXT: what comes on a connection after these bytes (as printf has them) begins with this status, "closed" for nothing at all

@@ -5,23 +5,9 @@
 # one is back. Requests after that are answered.
 . tests/network/helpers.sh
 command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve")
-stories=tests/golden/stories260K
-server=
+service=(-c tests/golden/stories260K --threads 1 --strategy single --listen 127.0.0.1:0 --no-log)
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; kill "${listener[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
 
-start_service() { # ARGUMENTS...: sets server and base
-  : >"$work/err"
-  "$serve" -c "$stories" --threads 1 --strategy single --listen 127.0.0.1:0 --no-log "$@" 2>"$work/err" >"$work/out" &
-  server=$!
-  for ((i = 0; i < 300; i++)); do
-    base=$(sed -nE 's/.*listening on (http:[^ ]*)$/\1/p' "$work/err")
-    [ -z "$base" ] || return 0
-    sleep 0.1
-  done
-  report "it does not listen"
-  exit 1
-}
 end_service() { kill -TERM "$server"; wait "$server" || report "$1: exit code $? at the end"; server=; }
 states() { curl -sS -m 10 "$base/v1/cluster" | jq -rc '[.models[0].devices[].state] | join(" ")'; }
 # Generous beside the few seconds that it takes on an idle machine; the time is of the condition, not of the test.
@@ -38,7 +24,7 @@ answers() { # WHAT
   jq -e '.usage.completion_tokens == 5' "$work/answer" >/dev/null || report "$1: $(head -c 300 "$work/answer")"
 }
 
-start_service --nodes 3
+start_service "${service[@]}" --nodes 3
 [ "$(states)" = "here here here" ] || report "at the beginning: $(states)"
 kill -KILL "$(pgrep -P "$server" | sed -n 2p)"
 become "here gone here" 20 "a process that died"
@@ -47,22 +33,22 @@ grep -q '^astra_device_up{.*device="1".*} 0$' "$work/metrics" || report "metrics
 answers "two of three"
 end_service "processes"
 
-start_worker w "unix:$work/w" --checkpoint "$stories"
-start_service --peers "unix:$work/w"
+start_worker w "unix:$work/w" --checkpoint tests/golden/stories260K
+start_service "${service[@]}" --peers "unix:$work/w"
 [ "$(states)" = "here here" ] || report "with a worker: $(states)"
 kill -KILL "$(session_of w)"
 kill -KILL "${listener[w]}"
 become "here gone" 20 "a worker that died"
 rm -f "$work/w"
-start_worker w "unix:$work/w" --checkpoint "$stories"
+start_worker w "unix:$work/w" --checkpoint tests/golden/stories260K
 become "here here" 60 "a worker that came back"
 answers "a worker is back"
 end_service "workers"
 
 # Lost while idle, and the second time while a text is under way.
 stop_worker w
-start_worker w "unix:$work/w" --checkpoint "$stories"
-start_service --peers "unix:$work/w" --no-local
+start_worker w "unix:$work/w" --checkpoint tests/golden/stories260K
+start_service "${service[@]}" --peers "unix:$work/w" --no-local
 refused() { # WHAT PATH [CURL-ARGUMENTS...]
   local what=$1 path=$2 status
   shift 2
@@ -87,14 +73,14 @@ for round in idle busy; do
   done
   curl -sS "$base/v1/cluster" | jq -e '.models[0] | .deserted and (.ready | not)' >/dev/null || report "$round: /v1/cluster does not say it"
   rm -f "$work/w"
-  start_worker w "unix:$work/w" --checkpoint "$stories"
+  start_worker w "unix:$work/w" --checkpoint tests/golden/stories260K
   become "here" 60 "$round: the only worker came back"
   [ "$(curl -sS -o /dev/null -w '%{http_code}' "$base/ready")" = 200 ] || report "$round: not ready with a worker again"
   answers "$round: the only worker is back"
 done
 end_service "deserted"
 
-start_service --nodes 2 --on-failure abort
+start_service "${service[@]}" --nodes 2 --on-failure abort
 kill -KILL "$(pgrep -P "$server" | tail -1)"
 for ((i = 0; i < 200 * ${TIME_SCALE:-1}; i++)); do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
 kill -0 "$server" 2>/dev/null && report "a cluster that has failed: the service goes on"
@@ -102,5 +88,5 @@ wait "$server" 2>/dev/null
 code=$?
 server=
 [ $code = 1 ] || report "a cluster that has failed: exit code $code"
-grep -q 'the cluster of .* has failed (.*); start the service again' "$work/err" || report "a cluster that has failed: $(tail -3 "$work/err")"
+grep -q 'the cluster of .* has failed (.*); start the service again' "$server_log" || report "a cluster that has failed: the log does not say it"
 exit $failed

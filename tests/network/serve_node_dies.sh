@@ -4,21 +4,12 @@
 # and what comes afterwards is answered by the two that are left.
 . tests/network/helpers.sh
 command -v curl >/dev/null || { echo "skipped: curl is not there"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve")
 stories=tests/golden/stories260K
-server=
 trap '[ -z "$server" ] || kill -KILL "$server" 2>/dev/null; rm -rf "$work"' EXIT
 prompts=("Once upon a time" "The little dog" "One day, Tim" "She was very happy" "There was a big" "Lily and Ben" "Mom said" "In the park")
 tokens=300
 
-"$serve" --checkpoint "$stories" --nodes 3 --strategy single --on-failure rerun --sequences 16 --listen 127.0.0.1:0 2>"$work/err" >"$work/out" &
-server=$!
-for ((i = 0; i < 300; i++)); do
-  base=$(sed -nE 's/.*listening on (http:[^ ]*)$/\1/p' "$work/err")
-  [ -z "$base" ] || break
-  sleep 0.1
-done
-[ -n "$base" ] || { report "it does not listen"; exit 1; }
+start_service --checkpoint "$stories" --nodes 3 --strategy single --on-failure rerun --sequences 16 --listen 127.0.0.1:0
 
 ask() { # FILE PROMPT
   jq -n --arg prompt "$2" --argjson max "$tokens" '{model: "stories260K", prompt: $prompt, max_tokens: $max, temperature: 0}' |
@@ -38,7 +29,7 @@ for ((i = 0; i < 500; i++)); do
 done
 kill -KILL "${pids[1]}"
 wait "${clients[@]}"
-grep -q "died: signal 9" "$work/err" || report "nothing says that a process died"
+grep -q "died: signal 9" "$server_log" || report "nothing says that a process died"
 for ((i = 0; i < 32; i++)); do
   [ "$(cat "$work/answer-$i.status")" = 200 ] || report "request $i: status $(cat "$work/answer-$i.status"): $(head -c 300 "$work/answer-$i")"
 done

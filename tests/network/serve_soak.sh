@@ -6,7 +6,7 @@
 # 1,000 requests, a kill every second; 20,000 and a kill every minute with ASTRA_LONG=1 (REQUESTS=N, KILL_SECONDS=N, SEED=N), which also compares memory.
 . tests/network/helpers.sh
 command -v jq >/dev/null && command -v curl >/dev/null || { echo "skipped: jq and curl are needed"; exit 77; }
-serve=$(realpath "$build/bin/astra-serve") clients=$build/tests/serve/make_clients
+clients=$build/tests/serve/make_clients
 stories=tests/golden/stories260K mini=checkpoints/gpt2-mini-g8 images=checkpoints/vit-cifar-g8 pictures=datasets/pictures
 requests=1000 kill_seconds=1 tokens=40 scale=${TIME_SCALE:-1}
 [ -z "${ASTRA_LONG:-}" ] || requests=20000 kill_seconds=60 tokens=200
@@ -17,22 +17,9 @@ services=()
 # An exit in the middle leaves nothing behind.
 trap 'kill "${services[@]}" "${listener[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
 
-# start_service NAME ARGUMENTS...: sets base
-start_service() {
-  local name=$1 i
-  shift
-  : >"$work/$name.log"
-  "$serve" --listen 127.0.0.1:0 --threads 1 "$@" >/dev/null 2>"$work/$name.log" &
-  services+=($!)
-  for ((i = 0; i < 600; i++)); do
-    base=$(sed -nE 's/.*listening on (https?:[^ ]*)$/\1/p' "$work/$name.log")
-    [ -z "$base" ] || return 0
-    running "${services[-1]}" || break
-    sleep 0.1
-  done
-  cp "$work/$name.log" "$work/err"
-  report "service $name did not start"
-  exit 1
+start() { # ARGUMENTS...: sets base
+  start_service --listen 127.0.0.1:0 --threads 1 "$@"
+  services+=("$server")
 }
 end_service() { kill "${services[-1]}"; wait "${services[-1]}" || report "a service: exit code $?"; unset 'services[-1]'; }
 ask() { curl -sS -m 60 "$base$1" -H 'Content-Type: application/json' -d "$2"; } # PATH JSON
@@ -44,7 +31,7 @@ begins=("Once upon a time" "The little dog" "One day, Tim" "She was very happy" 
 heads=("The cat and the dog and the cat and the dog and the" "The history of the city" "The first season of" "In the end of the" "He was born in" "New York City and New York City and"
   "The song was released as a" "At the end of the" "It is the only" "1 2 3 4 1 2 3 4 1 2" "The United States" "One of the most")
 list() { printf '%s\n' "$@" | jq -R . | jq -sc .; }
-start_service alone -c $stories --nodes 1
+start -c $stories --nodes 1
 ask /v1/completions "{\"prompt\": $(list "${begins[@]}"), \"max_tokens\": $tokens, \"temperature\": 0}" | jq -c '[.choices | sort_by(.index)[].text]' >"$work/texts"
 for i in "${!begins[@]}"; do
   body=$(jq -nc --arg p "${begins[i]}" --argjson m $tokens '{messages: [{role: "user", content: $p}], max_tokens: $m, temperature: 0}')
@@ -53,7 +40,7 @@ for i in "${!begins[@]}"; do
 done
 end_service
 for n in 1 2; do
-  start_service "alone$n" -c $mini --nodes $n
+  start -c $mini --nodes $n
   ask /v1/completions "{\"prompt\": $(list "${heads[@]}"), \"max_tokens\": 1, \"temperature\": 0, \"logprobs\": 2}" >"$work/heads.$n"
   end_service
 done
@@ -69,12 +56,12 @@ start_worker b 127.0.0.1:0 --key-file "$work/key" -c $stories
 start_worker c 127.0.0.1:0 --key-file "$work/key" -c $images
 start_worker d 127.0.0.1:0 --key-file "$work/key" -c $images
 start_worker e 127.0.0.1:0 --key-file "$work/key" -c $mini
-start_service stories -c $stories --cache-memory 4M --strategy single --peers "${address[a]},${address[b]}" --key-file "$work/key" --header-timeout 5s --stall-timeout 5s
-texts=$base
-start_service images -c $images --peers "${address[c]},${address[d]}" --key-file "$work/key" --header-timeout 5s
-picture_base=$base
-start_service mini -c $mini --peers "${address[e]}" --key-file "$work/key"
-mini_base=$base
+start -c $stories --cache-memory 4M --strategy single --peers "${address[a]},${address[b]}" --key-file "$work/key" --header-timeout 5s --stall-timeout 5s
+texts=$base logs=("$server_log")
+start -c $images --peers "${address[c]},${address[d]}" --key-file "$work/key" --header-timeout 5s
+picture_base=$base logs+=("$server_log")
+start -c $mini --peers "${address[e]}" --key-file "$work/key"
+mini_base=$base logs+=("$server_log")
 case_of() { jq -nc "$@" >>"$work/cases.l"; }
 sed "s|\$mini/|$mini_base/|" "$work/next" >"$work/cases.l"
 for i in "${!begins[@]}"; do
@@ -153,7 +140,7 @@ for ((i = 0; i < 100 * scale; i++)); do
   sleep 0.1
 done
 [ $i -lt $((100 * scale)) ] || report "something still decodes"
-for name in stories images mini; do ! grep -q 'cluster has failed' "$work/$name.log" || report "$name: $(grep 'cluster has failed' "$work/$name.log")"; done
+! grep -h 'cluster has failed' "${logs[@]}" >"$work/out" || report "a cluster has failed"
 echo "clients: $figures; $kills kills"
 column=1
 for who in "service of stories" "service of images" "service of next tokens" "worker a" "worker c"; do

@@ -75,7 +75,6 @@ start_worker u 127.0.0.1:0 -c "$work/text" "${key[@]}" --name words
 equal "text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once upon a time there was a dog" -m 9
 equal "drawn text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once" -m 9 --temperature 1 --seed 3
 
-bin=$(dirname "$program")
 name="a chat, verbose"
 timeout 60 "$bin/astra-chat" -c "$work/text" --peers "${address[u]}" "${key[@]}" --threads 1 -v >"$work/out" 2>"$work/err" </dev/null || report "$name: exit code $?"
 err "^node 0 is pid "; err "^node 1 is worker words at ${address[u]}$"

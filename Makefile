@@ -211,7 +211,6 @@ $(BUILD)/bin/%: $(BUILD)/float/cli/%.o $(CLI_SHARED) $(call libraries,$(uses_cli
 TEST_FLAGS := -Itests -include stdarg.h -include stddef.h -include setjmp.h -include stdint.h
 compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o $@
 TEST_OBJECTS := $(BUILD)/test-objects
-$(TEST_OBJECTS)/float/fuzz/%.o: FILE_FLAGS := -Wno-missing-prototypes
 
 $(TEST_OBJECTS)/float/%.o: tests/%.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)

@@ -1,10 +1,9 @@
 /* Fuzz target: the options that --resume remembers. After a parse that went well every number of the table is within its bounds, every
  * choice is one of those offered, and every text that was given lies in the input. */
 #include "cli/train_options.h"
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool in_bounds(const Option *option, double value) {
   return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);

@@ -1,9 +1,8 @@
 /* Any bytes as a CIFAR file, of both kinds. What must hold: a file that passes the check consists of whole records whose labels are within
  * their limits. */
 #include "data/dataset_cifar.c" /* its check of files in memory */
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_as(const CifarRecord *record, int classes, const uint8_t *data, size_t size) {
   if (check_file(record, data, size, "input") != STATUS_OK) {

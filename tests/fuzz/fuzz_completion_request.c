@@ -1,15 +1,9 @@
 /* Fuzz target: the body of a request to /v1/completions and /v1/chat/completions. Holds: what is accepted is in range, whatever it says;
  * what is refused names a field, or is no JSON. */
+#include "fuzz/fuzz.h"
 #include "serve/completion_request.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 static void check(const CompletionRequest *r) {
   const Sampling *s = &r->sampling;

@@ -1,10 +1,9 @@
 /* Fuzz target: config.json and preprocessor_config.json or generation_config.json, one after the other in the input with a NUL between. An
  * accepted configuration passes its own check and has a name for every class. */
+#include "fuzz/fuzz.h"
 #include "nn/config_json.c"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const ModelConfig *config) {
   if (config_check(config) != STATUS_OK) abort();

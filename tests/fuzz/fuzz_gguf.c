@@ -1,9 +1,8 @@
 /* Fuzz target: GGUF files. Whatever the bytes, what an accepted file points to lies in it, and configuration, tensors and tokenizer are
  * either refused with a message or can be read in full. */
+#include "fuzz/fuzz.h"
 #include "fuzz/tokenizer_check.h"
 #include "nn/gguf_model.c"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { NUMBERS_MAX = 1 << 20 };
 

@@ -1,14 +1,8 @@
 /* Fuzz target: the first words of another device, a HELLO and a WELCOME. Holds: only what this program's key has made is let in; a welcome
  * that is accepted packs to the same bytes, and its name ends and does nothing to a terminal. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/hello.h"
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(int holds) {
-  if (!holds) abort();
-}
 
 static void check_hello(const uint8_t *data) {
   const KeyFile key = {.bytes = "only this process has this key.", .open = false};

@@ -1,10 +1,9 @@
 /* Any bytes as an image. What must hold: either an error with a message and an empty image, or an image all of whose pixels can be read
  * and resized. A PNG is tried a second time with the checksums of its chunks made right, or hardly an input would get past them. */
 #include "data/image.h"
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint32_t crc32_of(const uint8_t *bytes, size_t size) {
   uint32_t crc = 0xffffffff;

@@ -1,10 +1,9 @@
 /* Fuzz target: model.safetensors.index.json. Of an accepted one every shard is a file of the same directory, and is named once. */
+#include "fuzz/fuzz.h"
 #include "nn/checkpoint_files.c"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ShardIndex index;

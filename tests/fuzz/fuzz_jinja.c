@@ -1,4 +1,5 @@
 /* Chat templates: any bytes as a template, parsed and, where that succeeds, rendered with a short conversation, under small limits. */
+#include "fuzz/fuzz.h"
 #include "serve/jinja.h"
 #include <stdlib.h>
 

@@ -1,10 +1,9 @@
 /* Any bytes as a CSV manifest. What must hold: of an accepted one every row has a path, a label and a class, the classes are distinct, and
  * either all rows have a split or none has. */
 #include "data/dataset_files.c" /* its reader of manifests in memory */
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_row(const Manifest *manifest, const ManifestRow *row) {
   int32_t class = class_of(manifest, row->label);

@@ -1,10 +1,9 @@
 /* Fuzz target: the metrics.csv that a resumed run goes on with. What is kept of an accepted text is complete lines with as many fields as
  * there are columns, and is kept whole when it is read again. */
+#include "fuzz/fuzz.h"
 #include "train/metrics.c"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { RESUME_STEP = 1000 };
 

@@ -1,11 +1,10 @@
 /* Fuzz target: a form of hostile bytes; the first line is its Content-Type. Holds: parts lie in the body, in order, without overlap, and
  * texts about them end; what is accepted ends with its boundary. */
+#include "fuzz/fuzz.h"
 #include "serve/multipart.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { PARTS = 5 };
 

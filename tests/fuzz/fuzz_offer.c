@@ -1,15 +1,10 @@
 /* Fuzz target: the files that a hostile leader may offer to a worker that fetches its checkpoint. Holds: what is accepted packs to the same
  * bytes, its names are different and name files of one folder, and its sizes add up within the limit. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/checkpoint_offer.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 static void check(const OfferList *list, const uint8_t *data, size_t size) {
   uint8_t *again = malloc(size);

@@ -1,10 +1,9 @@
 /* Fuzz target: packed codes as they come off the wire. The first bytes choose the shape, the rest are the codes' bits.
  * Holds: what is accepted has only codes below K and packs to the same bytes again. */
+#include "fuzz/fuzz.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 3) return 0;

@@ -1,13 +1,7 @@
 /* Fuzz target: what devices say of themselves when they connect (MEET). Holds: what is accepted packs to the same bytes, and names a node
  * that a cluster can have. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/peer_handshake.c"
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(int holds) {
-  if (!holds) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t message[MESSAGE], again[MESSAGE];

@@ -1,13 +1,7 @@
 /* Fuzz target: what a device says of its speed. Holds: what is accepted is positive and finite, and packs to the same bytes. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/hello.h"
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(int holds) {
-  if (!holds) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   DeviceProfile profile;

@@ -1,12 +1,11 @@
 /* Fuzz target: entropy-coded codes as they come off the wire. The first bytes choose the shape and how uneven the frequencies are, the rest
  * are the codes. Holds: what is accepted has only codes below K and is coded to the same bytes again. */
+#include "fuzz/fuzz.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { HEAD = 5, MAX_ENTRIES = 2048, MAX_GROUPS = 40 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static RansTable *make_tables(int64_t groups, int64_t entries, unsigned slope) {
   static double counts[MAX_ENTRIES];

@@ -2,19 +2,14 @@
  * cluster for texts and in one for images. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
  * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
  * that are accepted, and tokens of sequences, are possible by themselves, and pack to the same bytes. */
+#include "fuzz/fuzz.h"
 #include "infer/patches.h"
 #include "infer/request.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { VOCABULARY = 11, BATCH = 3, TOKENS = 7, NODES = 3, PIXELS = 3 * 4 * 4 };
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 static void check_ids(const uint8_t *bytes, int64_t count, int64_t min) {
   int32_t ids[BATCH * TOKENS];

@@ -1,8 +1,7 @@
 /* Fuzz target: safetensors headers. Whatever the bytes, an accepted file has tensors inside of itself only, and all of them can be read. */
+#include "fuzz/fuzz.h"
 #include "nn/safetensors.c" /* memory is parsed where no file is */
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_numbers(const SafeTensor *tensor) {
   size_t count = (size_t)tensor->count;

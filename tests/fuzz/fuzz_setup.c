@@ -1,15 +1,10 @@
 /* Fuzz target: the set-up that a hostile leader may send, to a worker with a small model of images and to one of texts (bit 0 of the
  * first byte). Holds: what is accepted packs to the same bytes, its tokens are all there once, and its numbers are in range. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/setup_message.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 static void check_order(const ClusterSetup *s) {
   uint64_t sum = 0;

@@ -1,10 +1,9 @@
 /* Any bytes as rows of labelled text. The first byte picks the kind and the columns, the rest is the file. What must hold: an accepted
  * table has rows, each with a text, a label and lines that do not go back; a refused one has a message. */
 #include "data/text/text_labels.c" /* its reader of rows in memory */
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const TextTableFormat formats[] = {{.texts = {"4"}, .text_count = 1, .label = "2"},
                                           {.header = true, .texts = {"sentence"}, .text_count = 1, .label = "label"},

@@ -1,7 +1,6 @@
 /* Fuzz target: a scored vocabulary, tokN.bin. What must hold is in tokenizer_check.h. */
+#include "fuzz/fuzz.h"
 #include "fuzz/tokenizer_check.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Tokenizer *tokenizer;

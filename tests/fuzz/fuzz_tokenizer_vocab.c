@@ -1,8 +1,7 @@
 /* Fuzz target: vocab.json and merges.txt, one after the other in the input with a NUL between. What must hold is in tokenizer_check.h. */
 #include "data/tokenizer/tokenizer_files.c" /* its parser of bytes in memory */
+#include "fuzz/fuzz.h"
 #include "fuzz/tokenizer_check.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const uint8_t *split = size ? memchr(data, '\0', size) : NULL;

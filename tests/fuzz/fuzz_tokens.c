@@ -1,10 +1,9 @@
 /* Any bytes as a cache of tokens. What must hold of an accepted one: its size is the header's and every id, read through the facts alone,
  * is in the vocabulary. */
 #include "data/text/token_cache.c" /* its check of bytes in memory */
+#include "fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   TokenCacheFacts facts;

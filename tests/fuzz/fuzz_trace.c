@@ -1,15 +1,10 @@
 /* Fuzz target: a file of a link's rate.
  * Holds: what is accepted has times that rise from 0 and rates that are none below 0 and end above it; integrating it comes to an end. */
+#include "fuzz/fuzz.h"
 #include "infer/transport/netem.c"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void need(int holds) {
-  if (!holds) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   LinkTrace trace;

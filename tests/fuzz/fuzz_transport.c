@@ -4,19 +4,14 @@
  * gone; it takes nothing for a while. Node 0 of two goes through two requests meanwhile. Holds: nothing is read or written past its
  * buffers; bytes that were not sealed never come through; a packet that keeps the rules packs to the same header and has as many bytes as
  * its rows take; what leaves keeps the rules; every message is decided, at a time that was announced; memory comes back. */
+#include "fuzz/fuzz.h"
 #include "infer/transport/seal.h"
 #include "infer/transport/transport.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { BLOCKS = 2, SITES = 2, PARTS = 2, ROWS = 9, GROUPS = 2, ROW_BYTES = 16 /* at most */, MAX = 160, STEPS = 20000 };
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 /* As sums over all devices have them: other rows in each block, and none in some. */
 static int64_t rows_of_message(const PacketRules *rules, int sender, int block, int site, int part) {

@@ -2,6 +2,7 @@
  * and directories, and after a refusal it is as empty as before. */
 #include "base/files.h"
 #include "data/download.h"
+#include "fuzz/fuzz.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -10,8 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char outer[160], target[176]; /* outer holds the target and nothing else */
 

@@ -1,6 +1,7 @@
 /* Fuzz target: what a hostile peer may send. The input is the byte stream of node 1 as node 0 of two reads it: headers, then a network
  * that takes part in two requests of a small model; and the statistics of a result.
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/connection.h"
 #include "infer/code_exchange.h"
 #include "infer/request.h"
@@ -8,8 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { BLOCKS = 2, WIDTH = 4, GROUPS = 2, ENTRIES = 5, TOKENS = 5, BATCH = 2 };
 

@@ -1,20 +1,14 @@
 /* Fuzz target: what a hostile node may send to the one behind it while texts of different lengths are read. The input is the byte stream of
  * node 0 as node 1 of two reads it, in four requests; in the third node 1 takes no part.
  * Holds: no input is read or written past its buffers; codes that are handed on are codes; the node ends with a status. */
+#include "fuzz/fuzz.h"
 #include "infer/cluster/connection.h"
 #include "infer/code_exchange.h"
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { BLOCKS = 2, SITES = 2, WIDTH = 4, GROUPS = 2, ENTRIES = 5, TOKENS = 5, BATCH = 2, REQUESTS = 4 };
-
-static void need(bool holds) {
-  if (!holds) abort();
-}
 
 /* A code of five takes three bits: two codes fill six of a byte. */
 static void hear(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed) {

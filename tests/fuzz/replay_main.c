@@ -5,13 +5,13 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/rng.h"
+#include "fuzz/fuzz.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 enum { MUTATIONS = 300, MAX_BYTES = 1 << 20, ROOM = MAX_BYTES + 4096 };

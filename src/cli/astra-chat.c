@@ -156,7 +156,7 @@ static Status ask(Session *session, const char *text) {
   stop = 0;
   if (session->line_open || status == STATUS_OK) {
     if (session->line_open || answer.bytes == 0) putchar('\n');
-    fflush(stdout);
+    cli_flush_text();
     session->line_open = false;
   }
   if (status == STATUS_OK && session->text_status != STATUS_OK) status = status_no_memory(NULL, "an answer");
@@ -204,7 +204,7 @@ static Status obey(Session *session, const char *line, bool *quit) {
   const bool resets = is_command(line, "/reset");
   if ((quits || helps || resets) && rest[0]) return status_set(STATUS_BAD_VALUE, "%.*s takes nothing behind it", (int)name, line);
   if (quits) return *quit = true, STATUS_OK;
-  if (helps) return fputs(commands, stdout), fflush(stdout), STATUS_OK;
+  if (helps) return fputs(commands, stdout), cli_flush_text(), STATUS_OK;
   if (resets) {
     const json_t *first = json_array_get(session->messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));

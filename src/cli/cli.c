@@ -42,6 +42,14 @@ int cli_finish(Status status) {
   return CLI_BAD_USAGE;
 }
 
+static int stdout_error; /* errno of the first write to stdout that failed; 0: none did */
+
+static void note_write(bool failed) {
+  if (failed && stdout_error == 0) stdout_error = errno;
+}
+
+void cli_flush_text(void) { note_write(fflush(stdout) != 0); }
+
 void cli_write_text(const char *text, size_t bytes) {
   bool terminal = isatty(STDOUT_FILENO);
   for (size_t at = 0, size; at < bytes; at += size) {
@@ -49,11 +57,11 @@ void cli_write_text(const char *text, size_t bytes) {
     size = terminal ? utf8_size(text + at, bytes - at) : bytes;
     if (size == 0) size = 1;
     if (!terminal || text[at] == '\n' || text[at] == '\t')
-      fwrite(text + at, 1, size, stdout);
+      note_write(fwrite(text + at, 1, size, stdout) != size);
     else
-      fputs(printable_copy(written, sizeof written, text + at, size), stdout);
+      note_write(fputs(printable_copy(written, sizeof written, text + at, size), stdout) < 0);
   }
-  fflush(stdout);
+  cli_flush_text();
 }
 
 static const char *volatile last_words;
@@ -149,10 +157,10 @@ static Status cli_no_command(const CliProgram *program, const char *given) {
 
 /* stdout is where results go: a full disk or a closed pipe there is a failure, not a success. */
 static Status cli_flush(Status status) {
-  errno = 0;
-  bool failed = fflush(stdout) != 0 || ferror(stdout);
-  if (status == STATUS_OK && failed)
-    return status_set(STATUS_IO, "standard output: cannot be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+  cli_flush_text();
+  if (status == STATUS_OK && ferror(stdout))
+    return status_set(STATUS_IO, "standard output: cannot be written%s%s", stdout_error ? ": " : "",
+                      stdout_error ? strerror(stdout_error) : "");
   return status;
 }
 

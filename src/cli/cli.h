@@ -17,9 +17,11 @@ enum { CLI_OPTIONS_MAX = 104 };
 int cli_finish(Status status);
 
 /* What a model writes, to stdout: as it is to a file or another program. A terminal gets line feeds and tabs, and nothing else that it
- * obeys.
- */
+ * obeys. */
 void cli_write_text(const char *text, size_t bytes);
+
+/* Flushes stdout; why that fails is kept for the message at the program's end, when a second attempt would not say it. */
+void cli_flush_text(void);
 
 /* All that a stream holds, with a NUL behind it; *data is to be freed, also after a failure. BAD_VALUE and IO (errno says why), without a
  * message: more than `max` bytes, or a failure. NO_MEMORY: for `what`. INTERRUPTED: *stop, which a signal sets, whereupon a read that waits

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/data_commands.h"
 #include "data/data_paths.h"
@@ -192,15 +191,8 @@ static Status print_text(const Encoding *request, const TokenList *ids, const ch
   if (request->json)
     return json_build_print(
         json_pack("{s:o, s:I, s:I}", "text", json_build_text(text, bytes), "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
-  if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, bytes, stdout) == bytes ? STATUS_OK : status_set(STATUS_IO, "standard output is full");
-  for (size_t i = 0; i < bytes;) {
-    char shown[PRINTABLE_ROOM];
-    size_t size = utf8_size(text + i, bytes - i);
-    if (size == 0) size = 1;
-    fputs(text[i] == '\n' || text[i] == '\t' ? (const char[]){text[i], '\0'} : printable_copy(shown, sizeof shown, text + i, size), stdout);
-    i += size;
-  }
-  putchar('\n');
+  cli_write_text(text, bytes);
+  if (isatty(STDOUT_FILENO)) putchar('\n');
   return STATUS_OK;
 }
 

@@ -332,7 +332,7 @@ static void write_text(void *context, const char *text, size_t bytes) {
 /* Before anything on stderr, which on a terminal wipes the line it comes to. */
 static void end_line(Job *job) {
   putchar('\n');
-  fflush(stdout);
+  cli_flush_text();
   job->line_open = false;
 }
 

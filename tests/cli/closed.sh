@@ -9,6 +9,13 @@ ended() { local code=$?; : >"$work/out"; [ $code = "$1" ] || report "exit code $
 
 name="a result for a closed output"; "$program" generate -c "$stories" --prompt Once -m 4 --quiet 2>"$work/err" >&-; ended 1
 err 'standard output: cannot be written'
+if [ -e /dev/full ]; then
+  name="a text for a full disk"; "$program" generate -c "$stories" --prompt Once -m 4 2>"$work/err" >/dev/full; ended 1
+  err 'standard output: cannot be written: No space left on device'
+  name="a long text for a full disk"; for _ in {1..999}; do printf '%d ' 257 300 400; done >"$work/ids"
+  "$bin/astra-data" decode -t "$stories" -f "$work/ids" 2>"$work/err" >/dev/full; ended 1
+  err 'standard output: cannot be written: No space left on device'
+fi
 name="a prompt from a closed input"; "$program" generate -c "$stories" --prompt-file - -m 4 --quiet 2>"$work/err" <&-; ended 1
 name="two devices and all closed"; "$program" -c "$classifier" --nodes 2 --json "$picture" <&- >&- 2>&-; ended 1
 name="two devices"; "$program" -c "$classifier" --nodes 2 --json "$picture" >"$work/json" <&- 2>&-; ended 0

@@ -86,6 +86,28 @@ static inline Tensor *fixture_narrow_leaf(Fixture *fixture, NarrowKind kind, int
   return leaf;
 }
 
+/* ---- what an operation's output is compared with ---- */
+
+static inline void check_value(const char *what, int64_t i, real got, double want) {
+  if (fabs((double)got - want) <= (REAL_IS_DOUBLE ? 1e-12 : 2e-5) * fmax(1, fabs(want))) return;
+  fail_msg("%s [%d]: %.9g, expected %.9g", what, (int)i, (double)got, want);
+}
+
+static inline void check_shape(const Tensor *tensor, int dims, int64_t d0, int64_t d1, int64_t d2) {
+  const int64_t shape[] = {d0, d1, d2};
+  if (!tensor) fail_msg("the operation failed: %s", status_message());
+  assert_int_equal(tensor->dims, dims);
+  for (int d = 0; d < dims; d++) assert_int_equal(tensor->shape[d], shape[d]);
+}
+
+/* The operation was refused with a message that has this word. */
+static inline void check_op_refused(Fixture *fixture, const Tensor *y, const char *word) {
+  assert_null(y);
+  assert_int_equal(tape_status(fixture->tape), STATUS_BAD_VALUE);
+  if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
+  fixture_clear(fixture);
+}
+
 /* ---- sum of weight[i] y[i], with weights that are a function of i ---- */
 
 static inline double weigh_weight(int64_t i) { return sin(1.7 * (double)i + 0.4) + 0.1; }

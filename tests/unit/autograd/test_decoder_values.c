@@ -2,27 +2,7 @@
  * embedding, rotary positions, SwiGLU, the next-token loss, the last row's attention. */
 #include "unit/autograd/tape_fixture.h"
 
-#define LEAF(i)   (&fixture.leaf[i])
-#define TOLERANCE (REAL_IS_DOUBLE ? 1e-12 : 2e-5)
-
-static void check_value(const char *what, int64_t i, real got, double want) {
-  if (fabs((double)got - want) <= TOLERANCE * fmax(1, fabs(want))) return;
-  fail_msg("%s [%d]: %.9g, expected %.9g", what, (int)i, (double)got, want);
-}
-
-static void check_shape(const Tensor *tensor, int dims, int64_t d0, int64_t d1, int64_t d2) {
-  const int64_t shape[] = {d0, d1, d2};
-  if (!tensor) fail_msg("the operation failed: %s", status_message());
-  assert_int_equal(tensor->dims, dims);
-  for (int d = 0; d < dims; d++) assert_int_equal(tensor->shape[d], shape[d]);
-}
-
-static void check_refused(Fixture *fixture, const Tensor *y, const char *word) {
-  assert_null(y);
-  assert_int_equal(tape_status(fixture->tape), STATUS_BAD_VALUE);
-  if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
-  fixture_clear(fixture);
-}
+#define LEAF(i) (&fixture.leaf[i])
 
 /* ---- parts of a weight ---- */
 
@@ -77,10 +57,11 @@ static void test_linear_part_refuses(void **state) {
   static const LinearPart bad[] = {{-1, 3, false}, {17, 3, false},        {0, 0, false},
                                    {0, -2, false}, {INT64_MAX, 2, false}, {2, INT64_MAX, false}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    check_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), NULL, &bad[i], ACTIVATION_NONE, NULL), "19 outputs");
+    check_op_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), NULL, &bad[i], ACTIVATION_NONE, NULL), "19 outputs");
   const LinearPart part = {2, 5, false}, transposed = {0, 5, true};
-  check_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), NULL, &transposed, ACTIVATION_NONE, NULL), "transposed");
-  check_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), LEAF(2), &part, ACTIVATION_NONE, NULL), "bias"); /* not sliced */
+  check_op_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), NULL, &transposed, ACTIVATION_NONE, NULL), "transposed");
+  check_op_refused(&fixture, op_linear_part(fixture.tape, LEAF(0), LEAF(1), LEAF(2), &part, ACTIVATION_NONE, NULL),
+                   "bias"); /* not sliced */
   fixture_close(&fixture);
 }
 
@@ -105,10 +86,10 @@ static void test_token_embed(void **state) {
       assert_true(bare->value[i] == row);
       assert_true(y->value[i] == row + position[positions[i / D % S] * D + i % D]);
     }
-    check_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), NULL, high, NULL, 1, 2), "id 7 of row 1 is outside [0, 7)");
-    check_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), NULL, low, NULL, 3, 1), "id -1 of row 2");
-    check_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), LEAF(1), ids, far, 1, 3), "position 6 of row 1 is outside [0, 6)");
-    check_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), LEAF(1), ids, NULL, 1, 3), "together");
+    check_op_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), NULL, high, NULL, 1, 2), "id 7 of row 1 is outside [0, 7)");
+    check_op_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), NULL, low, NULL, 3, 1), "id -1 of row 2");
+    check_op_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), LEAF(1), ids, far, 1, 3), "position 6 of row 1 is outside [0, 6)");
+    check_op_refused(&fixture, op_token_embed(fixture.tape, LEAF(0), LEAF(1), ids, NULL, 1, 3), "together");
     free(wide);
     fixture_close(&fixture);
   }
@@ -145,8 +126,8 @@ static void test_rope(void **state) {
     check_value("rope", i, y->value[i], (double)x[i] * cos(angle) + other * sin(angle));
     if (p == 0) assert_true(y->value[i] == x[i]);
   }
-  check_refused(&fixture, op_rope(fixture.tape, LEAF(0), &rope, outside), "position 9 of row 2 is outside [0, 9)");
-  check_refused(&fixture, op_rope(fixture.tape, LEAF(0), &odd, positions), "even width"); /* heads of 5 */
+  check_op_refused(&fixture, op_rope(fixture.tape, LEAF(0), &rope, outside), "position 9 of row 2 is outside [0, 9)");
+  check_op_refused(&fixture, op_rope(fixture.tape, LEAF(0), &odd, positions), "even width"); /* heads of 5 */
   fixture_close(&fixture);
 }
 
@@ -164,7 +145,7 @@ static void test_rope_of_wide_heads(void **state) {
   tape_use_bf16(fixture.tape, true);
   assert_non_null(op_rope(fixture.tape, LEAF(0), &rope, positions));
   tape_narrow(fixture.tape, true);
-  check_refused(&fixture, op_rope(fixture.tape, LEAF(0), &rope, positions), "heads of 1026 numbers in bf16");
+  check_op_refused(&fixture, op_rope(fixture.tape, LEAF(0), &rope, positions), "heads of 1026 numbers in bf16");
   fixture_close(&fixture);
 }
 
@@ -184,7 +165,7 @@ static void test_swiglu_and_scale(void **state) {
     check_value("swiglu", i, y->value[i], (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i]);
     check_value("scale", i, z->value[i], -1.75 * (double)up[i]);
   }
-  check_refused(&fixture, op_swiglu(fixture.tape, LEAF(0), LEAF(2)), "222 and 216");
+  check_op_refused(&fixture, op_swiglu(fixture.tape, LEAF(0), LEAF(2)), "222 and 216");
   fixture_close(&fixture);
 }
 
@@ -324,10 +305,10 @@ static void test_vocab_loss_refuses(void **state) {
   Fixture fixture;
   fixture_open(&fixture, 8);
   fixture_leaf(&fixture, true, 3, 4, 0, 0), fixture_leaf(&fixture, true, 5, 4, 0, 0), fixture_leaf(&fixture, true, 5, 3, 0, 0);
-  check_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){.labels = high}), "label 5 of row 2");
-  check_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){.labels = low}), "label -2 of row 1");
-  check_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(2), &(VocabLoss){.labels = high}), "4 columns");
-  check_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){0}), "missing");
+  check_op_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){.labels = high}), "label 5 of row 2");
+  check_op_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){.labels = low}), "label -2 of row 1");
+  check_op_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(2), &(VocabLoss){.labels = high}), "4 columns");
+  check_op_refused(&fixture, op_vocab_loss(fixture.tape, LEAF(0), LEAF(1), &(VocabLoss){0}), "missing");
   fixture_close(&fixture);
 }
 

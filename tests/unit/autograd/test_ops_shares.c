@@ -2,20 +2,7 @@
  * Values against the whole operation or plain loops in double, gradients against central differences (gradcheck.h). */
 #include "unit/autograd/gradcheck.h"
 
-#define LEAF(i)   (&fixture->leaf[i])
-#define TOLERANCE (REAL_IS_DOUBLE ? 1e-12 : 2e-5)
-
-static void check_value(const char *what, int64_t i, real got, double want) {
-  if (fabs((double)got - want) <= TOLERANCE * fmax(1, fabs(want))) return;
-  fail_msg("%s [%d]: %.9g, expected %.9g", what, (int)i, (double)got, want);
-}
-
-static void check_refused(Fixture *fixture, const Tensor *y, const char *word) {
-  assert_null(y);
-  assert_int_equal(tape_status(fixture->tape), STATUS_BAD_VALUE);
-  if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
-  fixture_clear(fixture);
-}
+#define LEAF(i) (&fixture->leaf[i])
 
 /* ---- some queries of a span */
 
@@ -144,7 +131,7 @@ static void test_queries_refused(void **state) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     AttentionOptions options = bad[i];
     options.heads = options.kv_heads = 2;
-    check_refused(fixture, op_attention(fixture->tape, LEAF(0), LEAF(1), LEAF(2), NULL, NULL, &options), "queries");
+    check_op_refused(fixture, op_attention(fixture->tape, LEAF(0), LEAF(1), LEAF(2), NULL, NULL, &options), "queries");
   }
   fixture_close(fixture);
 }
@@ -185,7 +172,7 @@ static void test_losses_of_spans(void **state) {
       assert_memory_equal(y->value + at, one->value + at, (size_t)(spans[s].count * width) * sizeof(real));
     }
   }
-  check_refused(fixture, attend_spans(fixture, lost, stride - 1), "apart");
+  check_op_refused(fixture, attend_spans(fixture, lost, stride - 1), "apart");
   fixture_close(fixture);
 }
 
@@ -313,10 +300,10 @@ static void test_columns_refused(void **state) {
   const LinearPart all = {0, OUT, false}, beyond = {15, 5, false};
   static const int64_t first[] = {-1, 9, INT64_MAX};
   for (int i = 0; i < 3; i++)
-    check_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &all, first[i], NULL), "inputs");
-  check_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &beyond, 0, NULL), "19 outputs");
-  check_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), LEAF(2), &all, 0, NULL), "bias");
-  check_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &all, 0, LEAF(2)), "residual");
+    check_op_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &all, first[i], NULL), "inputs");
+  check_op_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &beyond, 0, NULL), "19 outputs");
+  check_op_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), LEAF(2), &all, 0, NULL), "bias");
+  check_op_refused(fixture, op_linear_columns(fixture->tape, LEAF(0), LEAF(1), NULL, &all, 0, LEAF(2)), "residual");
   fixture_close(fixture);
 }
 

@@ -1,20 +1,7 @@
 /* Every operation's output against plain loops in double written here, what the operations refuse, and the modes without recording. */
 #include "unit/autograd/tape_fixture.h"
 
-#define LEAF(i)   (&fixture.leaf[i])
-#define TOLERANCE (REAL_IS_DOUBLE ? 1e-12 : 2e-5)
-
-static void check_value(const char *what, int64_t i, real got, double want) {
-  if (fabs((double)got - want) <= TOLERANCE * fmax(1, fabs(want))) return;
-  fail_msg("%s [%d]: %.9g, expected %.9g", what, (int)i, (double)got, want);
-}
-
-static void check_shape(const Tensor *tensor, int dims, int64_t d0, int64_t d1, int64_t d2) {
-  const int64_t shape[] = {d0, d1, d2};
-  if (!tensor) fail_msg("the operation failed: %s", status_message());
-  assert_int_equal(tensor->dims, dims);
-  for (int d = 0; d < dims; d++) assert_int_equal(tensor->shape[d], shape[d]);
-}
+#define LEAF(i) (&fixture.leaf[i])
 
 /* ---- linear ---- */
 

@@ -1,12 +1,14 @@
 /* Small language models with random weights, lively enough that every part of them shows, and a tape to run them on. */
 #ifndef TESTS_NN_SMALL_DECODER_H
 #define TESTS_NN_SMALL_DECODER_H
+#include "base/files.h"
 #include "nn/model.h"
 #include "unit/float_equal.h"
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SMALL_VOCABULARY = 37, SMALL_CONTEXT = 24, SMALL_WIDTH = 24, SMALL_BLOCKS = 2 };
+enum { SMALL_VOCABULARY = 37, SMALL_CONTEXT = 24, SMALL_WIDTH = 24, SMALL_BLOCKS = 2, SMALL_STORY = 201 };
 
 static inline void small_config(ModelConfig *config, ModelKind kind, int64_t classes) {
   assert_int_equal(config_preset(config, kind == MODEL_GPT2 ? "gpt2-mini" : "llama-mini", classes), STATUS_OK);
@@ -80,6 +82,23 @@ static inline Tensor *small_encode(Model *model, SmallRun *run, const int32_t *i
 
 static inline void small_assert_close(const real *a, const real *b, int64_t count, double allowed) {
   for (int64_t i = 0; i < count; i++) assert_float_equal((double)a[i], (double)b[i], allowed);
+}
+
+/* The ids of the story that tests/golden/stories260K tells without a prompt. */
+static inline void small_story_ids(int32_t ids[SMALL_STORY]) {
+  char *text, *at;
+  size_t size;
+  assert_int_equal(files_read("tests/golden/stories260K/golden_ids.json", 1 << 16, &text, &size), STATUS_OK);
+  at = text;
+  for (int i = 0; i < SMALL_STORY; i++) {
+    while (*at == '[' || *at == ',' || *at == ' ') at++;
+    char *end;
+    ids[i] = (int32_t)strtol(at, &end, 10);
+    assert_true(end > at);
+    at = end;
+  }
+  assert_int_equal(*at, ']');
+  free(text);
 }
 
 #endif

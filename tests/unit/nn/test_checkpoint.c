@@ -1,6 +1,7 @@
 /* Checkpoints: there and back in every dtype, names with and without "vit.", new heads, other image sizes, shards, mapping, codebooks,
  * and directories that do not fit their configuration. */
 #include "nn/checkpoint.h"
+#include "unit/nn/bent_checkpoint.h"
 #include "unit/nn/scratch.h"
 #include "unit/param_named.h"
 #include <cmocka.h>
@@ -62,31 +63,7 @@ static void assert_same(Model *a, Model *b) {
   for (size_t i = 0; i < model_params(a)->count; i++) assert_same_param(a, b, i);
 }
 
-static void assert_message(const char *words) {
-  if (!strstr(status_message(), words)) fail_msg("'%s' should mention '%s'", status_message(), words);
-}
-
 /* ---- files of one's own making: the model's parameters as items that a test may bend */
-
-typedef struct Bent {
-  SafeItem items[64];
-  char names[64][PARAM_NAME];
-  size_t count;
-} Bent;
-
-static void items_of(Bent *bent, Model *model, const char *prefix_to_drop) {
-  ParamSet *set = model_params(model);
-  bent->count = set->count;
-  size_t drop = strlen(prefix_to_drop);
-  for (size_t i = 0; i < set->count; i++) {
-    const Param *param = &set->list[i];
-    bool drops = strncmp(param->name, prefix_to_drop, drop) == 0;
-    snprintf(bent->names[i], PARAM_NAME, "%s", param->name + (drops ? drop : 0));
-    bent->items[i] = (SafeItem){
-        .name = bent->names[i], .dtype = SAFE_REAL, .source = SAFE_REAL, .dims = param->tensor.dims, .data = param->tensor.value};
-    memcpy(bent->items[i].shape, param->tensor.shape, sizeof param->tensor.shape);
-  }
-}
 
 static SafeItem *item_named(Bent *bent, const char *name) {
   for (size_t i = 0; i < bent->count; i++)
@@ -98,12 +75,6 @@ static SafeItem *item_named(Bent *bent, const char *name) {
 static void drop_item(Bent *bent, const char *name) {
   SafeItem *dropped = item_named(bent, name);
   *dropped = bent->items[--bent->count];
-}
-
-static const char *save_bent(const Bent *bent, const char *name) {
-  const char *path = scratch_path(name);
-  assert_int_equal(safetensors_save(path, bent->items, bent->count, NULL), STATUS_OK);
-  return path;
 }
 
 /* ---- there and back */

@@ -2,6 +2,7 @@
  * other writers leave in them; numbers that stay 16-bit in the file against the same ones widened. */
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_save.c" /* shards of a few bytes */
+#include "unit/nn/bent_checkpoint.h"
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
@@ -9,7 +10,7 @@
 #include "unit/unseal.h"
 #include <math.h>
 
-enum { TOKENS = 9, ITEMS = 64 };
+enum { TOKENS = 9 };
 static const double CLOSE = REAL_IS_DOUBLE ? 1e-12 : 2e-5;
 
 /* Values that all 16-bit types hold exactly. */
@@ -30,10 +31,6 @@ static void assert_same(Model *a, Model *b) {
     const Tensor *x = &model_params(a)->list[i].tensor, *y = &model_params(b)->list[i].tensor;
     assert_memory_equal(x->value, y->value, (size_t)tensor_count(x) * sizeof(real));
   }
-}
-
-static void assert_message(const char *words) {
-  if (!strstr(status_message(), words)) fail_msg("'%s' should mention '%s'", status_message(), words);
 }
 
 static void encode(Model *model, real *out) {
@@ -325,35 +322,9 @@ static void models_are_told_apart(void **state) {
 
 /* ---- what other writers leave */
 
-typedef struct Bent {
-  SafeItem items[ITEMS];
-  char names[ITEMS][PARAM_NAME];
-  size_t count;
-} Bent;
-
-static void items_of(Bent *bent, Model *model, const char *prefix_to_drop) {
-  ParamSet *set = model_params(model);
-  size_t drop = strlen(prefix_to_drop);
-  bent->count = set->count;
-  for (size_t i = 0; i < set->count; i++) {
-    const Param *param = &set->list[i];
-    bool drops = strncmp(param->name, prefix_to_drop, drop) == 0;
-    snprintf(bent->names[i], PARAM_NAME, "%s", param->name + (drops ? drop : 0));
-    bent->items[i] = (SafeItem){
-        .name = bent->names[i], .dtype = SAFE_REAL, .source = SAFE_REAL, .dims = param->tensor.dims, .data = param->tensor.value};
-    memcpy(bent->items[i].shape, param->tensor.shape, sizeof param->tensor.shape);
-  }
-}
-
 static void add_item(Bent *bent, const char *name, int64_t rows, int64_t columns, const real *data) {
   bent->items[bent->count++] =
       (SafeItem){.name = name, .dtype = SAFE_REAL, .source = SAFE_REAL, .dims = 2, .shape = {rows, columns}, .data = data};
-}
-
-static const char *save_bent(const Bent *bent, const char *name) {
-  const char *path = scratch_path(name);
-  assert_int_equal(safetensors_save(path, bent->items, bent->count, NULL), STATUS_OK);
-  return path;
 }
 
 /* Without a prefix, with masks and frequencies, and with a second copy of the tied head that is ignored. */

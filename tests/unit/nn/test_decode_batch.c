@@ -2,7 +2,6 @@
  * sequences that share a beginning, codes of other devices at both sites, keys of 16 bits, weights of 8 and 4 bits and in bf16; and a
  * trained model's known story, told three times at once. */
 #include "autograd/kernels/matmul.h"
-#include "base/files.h"
 #include "base/threads.h"
 #include "nn/checkpoint.h"
 #include "nn/decode_batch.h"
@@ -10,7 +9,6 @@
 #include "unit/count_allocations.h"
 #include "unit/nn/sent_codes.h"
 #include <math.h>
-#include <stdlib.h>
 
 enum { TEXTS = 3, MAX_DRAFTS = 4, PAGE = 4 };
 static const double CLOSE = REAL_IS_DOUBLE ? 1e-11 : 2e-5;
@@ -215,19 +213,7 @@ static void weights_of_fewer_bits(void **state) {
 
 /* ---- a trained model: its known story, told by three sequences at once, one of which checks drafts that look back into it */
 
-enum { IDS = 201, LOOK_BACK = 3 };
-
-static void read_ids(int32_t *ids) {
-  char *text, *at;
-  size_t size;
-  assert_int_equal(files_read("tests/golden/stories260K/golden_ids.json", 1 << 16, &text, &size), STATUS_OK);
-  at = text;
-  for (int i = 0; i < IDS; i++) {
-    while (*at == '[' || *at == ',' || *at == ' ') at++;
-    ids[i] = (int32_t)strtol(at, &at, 10);
-  }
-  free(text);
-}
+enum { LOOK_BACK = 3 };
 
 static int32_t likeliest(const real *logits, int64_t count) {
   int32_t best = 0;
@@ -250,7 +236,7 @@ static int64_t look_back(const int32_t *ids, int64_t count, int32_t drafts[LOOK_
 static void a_known_story(void **state) {
   (void)state;
   static const char directory[] = "tests/golden/stories260K";
-  int32_t expected[IDS], told[TEXTS][IDS] = {{1}, {1}, {1}}, ids[TEXTS][1 + LOOK_BACK];
+  int32_t expected[SMALL_STORY], told[TEXTS][SMALL_STORY] = {{1}, {1}, {1}}, ids[TEXTS][1 + LOOK_BACK];
   int64_t count[TEXTS] = {1, 1, 1}, steps[TEXTS] = {0};
   int number[TEXTS];
   ModelConfig config;
@@ -258,12 +244,12 @@ static void a_known_story(void **state) {
   CheckpointMapping *mapping;
   KvPages *pages;
   SmallRun run;
-  read_ids(expected);
+  small_story_ids(expected);
   assert_int_equal(config_load(&config, directory), STATUS_OK);
   assert_int_equal(model_new(&model, &config), STATUS_OK);
   assert_int_equal(checkpoint_map_params(model, directory, &mapping), STATUS_OK);
   const int64_t width = config.kv_heads * (config.width / config.heads);
-  const KvPagesSetup setup = {.cache = {.blocks = config.blocks, .width = width, .max = IDS + LOOK_BACK},
+  const KvPagesSetup setup = {.cache = {.blocks = config.blocks, .width = width, .max = SMALL_STORY + LOOK_BACK},
                               .page = 16,
                               .heads = config.kv_heads,
                               .bytes = (int64_t)64 << 20,
@@ -272,13 +258,13 @@ static void a_known_story(void **state) {
   small_open(&run);
   for (int t = 0; t < TEXTS; t++) {
     int64_t shared;
-    assert_int_equal(kv_pages_join(pages, told[t], 1, &(KvSpans){.count = 0}, IDS + LOOK_BACK, &number[t], &shared), STATUS_OK);
+    assert_int_equal(kv_pages_join(pages, told[t], 1, &(KvSpans){.count = 0}, SMALL_STORY + LOOK_BACK, &number[t], &shared), STATUS_OK);
   }
-  while (count[0] < IDS || count[1] < IDS || count[2] < IDS) {
+  while (count[0] < SMALL_STORY || count[1] < SMALL_STORY || count[2] < SMALL_STORY) {
     DecodeRows rows[TEXTS];
     int of[TEXTS], n = 0;
     for (int t = 0; t < TEXTS; t++) {
-      if (count[t] >= IDS || (t == 2 && count[0] < 40)) continue; /* the third joins later */
+      if (count[t] >= SMALL_STORY || (t == 2 && count[0] < 40)) continue; /* the third joins later */
       ids[t][0] = told[t][count[t] - 1];
       const int64_t drafts = t == 1 ? look_back(told[t], count[t], ids[t] + 1) : 0;
       rows[n] = (DecodeRows){number[t], ids[t], 1 + drafts, 1 + drafts};
@@ -296,7 +282,7 @@ static void a_known_story(void **state) {
         assert_int_equal(next, expected[count[t]]);
         told[t][count[t]++] = next;
         kept++;
-      } while (kept < rows[i].count && ids[t][kept] == told[t][count[t] - 1] && count[t] < IDS);
+      } while (kept < rows[i].count && ids[t][kept] == told[t][count[t] - 1] && count[t] < SMALL_STORY);
       kv_pages_keep(pages, number[t], ids[t], kept);
     }
     tape_clear(run.tape);

@@ -2,16 +2,13 @@
 #include "nn/checkpoint_save.c" /* shards of a few bytes */
 #include "nn/lowbit_weights.h"
 #include "nn/safetensors.h"
+#include "unit/nn/bent_checkpoint.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
 #include <stdlib.h>
 
 static const ModelKind MODELS[] = {MODEL_GPT2, MODEL_LLAMA};
-
-static void assert_message(const char *words) {
-  if (!strstr(status_message(), words)) fail_msg("'%s' should mention '%s'", status_message(), words);
-}
 
 static Model *rounded(ModelKind kind, LowbitKind bits, LowbitWeights **made) {
   Model *model = small_decoder(kind, false);

@@ -1,27 +1,8 @@
 /* A model that was really trained (tests/golden/stories260K) says what it is known to say: the likeliest next token, 200 times. */
-#include "base/files.h"
 #include "nn/checkpoint.h"
 #include "unit/nn/small_decoder.h"
-#include <stdlib.h>
 
-enum { IDS = 201 };
 static const char directory[] = "tests/golden/stories260K";
-
-static void read_ids(int32_t *ids) {
-  char *text, *at;
-  size_t size;
-  assert_int_equal(files_read("tests/golden/stories260K/golden_ids.json", 1 << 16, &text, &size), STATUS_OK);
-  at = text;
-  for (int i = 0; i < IDS; i++) {
-    while (*at == '[' || *at == ',' || *at == ' ') at++;
-    char *end;
-    ids[i] = (int32_t)strtol(at, &end, 10);
-    assert_true(end > at);
-    at = end;
-  }
-  assert_int_equal(*at, ']');
-  free(text);
-}
 
 static int32_t likeliest(const Tensor *logits) {
   int32_t best = 0;
@@ -32,9 +13,9 @@ static int32_t likeliest(const Tensor *logits) {
 
 static void assert_tells(Model *model, const int32_t *expected) {
   SmallRun run;
-  int32_t ids[IDS] = {1};
+  int32_t ids[SMALL_STORY] = {1};
   small_open(&run);
-  for (int count = 1; count < IDS; count++) {
+  for (int count = 1; count < SMALL_STORY; count++) {
     Tensor *logits = model_logits(model, run.tape, small_encode(model, &run, ids, 1, count, MODEL_ROWS_LAST));
     assert_non_null(logits);
     ids[count] = likeliest(logits);
@@ -46,11 +27,11 @@ static void assert_tells(Model *model, const int32_t *expected) {
 
 static void the_story(void **state) {
   (void)state;
-  int32_t expected[IDS];
+  int32_t expected[SMALL_STORY];
   ModelConfig config;
   Model *mapped;
   CheckpointMapping *mapping;
-  read_ids(expected);
+  small_story_ids(expected);
   assert_int_equal(config_load(&config, directory), STATUS_OK);
   assert_true(config.tied && config.begin_id == 1 && config.end_ids == 1 && config.end_id[0] == 2 && config.vocabulary == 512);
   assert_int_equal(model_new(&mapped, &config), STATUS_OK);

@@ -190,16 +190,11 @@ static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bo
 static Status run_get(int argc, char **argv) {
   const char *dir = NULL;
   bool quiet = false, json = false, help = false;
-  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
-                      {.kind = OPTION_TEXT,
-                       .name = "dir",
-                       .letter = 'd',
-                       .target = &dir,
-                       .value = "DIR",
-                       .help = "store in DIR/NAME (default: $ASTRA_HOME or ~/.cache/astra)"},
-                      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &quiet, .help = "no progress and no messages"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "print one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
+                      {OPTION_TEXT, "dir", 'd', &dir, "DIR", .help = "store in DIR/NAME (default: $ASTRA_HOME or ~/.cache/astra)"},
+                      {OPTION_FLAG, "quiet", 'q', &quiet, .help = "no progress and no messages"},
+                      {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, get_usage,
@@ -267,10 +262,10 @@ static Status list_items(const char *data_dir, bool json) {
 static Status run_list(int argc, char **argv) {
   const char *data_dir = NULL;
   bool json = false, help = false;
-  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
-                      {.kind = OPTION_TEXT, .name = "data-dir", .target = &data_dir, .value = "DIR", .help = "directory searched first"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "print one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
+                      {OPTION_TEXT, "data-dir", 0, &data_dir, "DIR", .help = "directory searched first"},
+                      {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, list_usage,
@@ -410,35 +405,16 @@ static Status show_set(Show *show) {
 static Status run_show(int argc, char **argv) {
   Show show = {.count = SHEET_MAX, .seed = 42, .part = DATASET_TRAIN};
   bool help = false;
-  Option options[] = {
-      {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_TEXT, .name = "data-dir", .target = &show.data_dir, .value = "DIR", .help = "directory searched first"},
-      {.kind = OPTION_CHOICE, .name = "part", .target = &show.part, .choices = "train|test", .help = "part of the data set"},
-      {.kind = OPTION_TEXT,
-       .name = "sheet",
-       .letter = 's',
-       .target = &show.sheet,
-       .value = "FILE",
-       .help = "write a contact sheet of images to this PNG"},
-      {.kind = OPTION_INT,
-       .name = "count",
-       .letter = 'n',
-       .target = &show.count,
-       .value = "N",
-       .min = 1,
-       .max = SHEET_MAX,
-       .help = "number of images on the sheet"},
-      {.kind = OPTION_INT,
-       .name = "seed",
-       .target = &show.seed,
-       .value = "N",
-       .min = 0,
-       .max = 4294967295.0,
-       .help = "seed of the choice of images"},
-      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "print one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
-      {.kind = OPTION_GROUP}};
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
+                      {OPTION_TEXT, "data-dir", 0, &show.data_dir, "DIR", .help = "directory searched first"},
+                      {OPTION_CHOICE, "part", 0, &show.part, .choices = "train|test", .help = "part of the data set"},
+                      {OPTION_TEXT, "sheet", 's', &show.sheet, "FILE", .help = "write a contact sheet of images to this PNG"},
+                      {OPTION_INT, "count", 'n', &show.count, "N", .min = 1, .max = SHEET_MAX, .help = "number of images on the sheet"},
+                      {OPTION_INT, "seed", 0, &show.seed, "N", .min = 0, .max = 4294967295.0, .help = "seed of the choice of images"},
+                      {OPTION_FLAG, "quiet", 'q', &show.quiet, .help = "no progress"},
+                      {OPTION_FLAG, "json", 0, &show.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
+                      {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, show_usage,
                  "Reads a whole data set and prints its classes with their counts and the images that cannot be read;\n"
@@ -604,12 +580,11 @@ static Status verify_named(Verify *verify) {
 static Status run_verify(int argc, char **argv) {
   Verify verify = {.path = NULL};
   bool help = false;
-  Option options[] = {
-      {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_FLAG, .name = "write", .letter = 'w', .target = &verify.write, .help = "add digests to files without any"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &verify.json, .help = "print one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
-      {.kind = OPTION_GROUP}};
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
+                      {OPTION_FLAG, "write", 'w', &verify.write, .help = "add digests to files without any"},
+                      {OPTION_FLAG, "json", 0, &verify.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
+                      {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, verify_usage, verify_about, stdout);
     return STATUS_OK;

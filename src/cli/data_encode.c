@@ -65,22 +65,15 @@ static Status run(const Request *request) {
 static Status run_tokenizer(int argc, char **argv) {
   Request request = {.pieces = 4096, .started = clock_now()};
   bool help = false;
-  Option options[] = {
-      {.kind = OPTION_GROUP, .help = "Options:"},
-      {.kind = OPTION_TEXT, .name = "out", .letter = 'o', .target = &request.out, .value = "DIR", .help = "output directory"},
-      {.kind = OPTION_FLAG, .name = "overwrite", .target = &request.overwrite, .help = "replace an existing tokenizer"},
-      {.kind = OPTION_INT,
-       .name = "vocab",
-       .letter = 'v',
-       .target = &request.pieces,
-       .value = "N",
-       .min = TOKENIZER_TRAIN_MIN,
-       .max = TOKENIZER_TRAIN_MAX,
-       .help = "vocabulary size: 256 bytes, merges and <|endoftext|>"},
-      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no messages"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
-      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
-      {.kind = OPTION_GROUP}};
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
+                      {OPTION_TEXT, "out", 'o', &request.out, "DIR", .help = "output directory"},
+                      {OPTION_FLAG, "overwrite", 0, &request.overwrite, .help = "replace an existing tokenizer"},
+                      {OPTION_INT, "vocab", 'v', &request.pieces, "N", .min = TOKENIZER_TRAIN_MIN, .max = TOKENIZER_TRAIN_MAX,
+                       .help = "vocabulary size: 256 bytes, merges and <|endoftext|>"},
+                      {OPTION_FLAG, "quiet", 'q', &request.quiet, .help = "no progress and no messages"},
+                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
+                      {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, usage, about, stdout);
     return STATUS_OK;
@@ -250,27 +243,22 @@ static Status run_command(Encoding *request, Work *work, Option *options, const 
 
 #define TOKENIZER_OPTION                                                                                                                   \
   {                                                                                                                                        \
-    .kind = OPTION_TEXT, .name = "tokenizer", .letter = 't', .target = &request.tokenizer, .value = "PATH",                                \
-    .help = "tokenizer file, or directory of a tokenizer or checkpoint (required)"                                                         \
+    OPTION_TEXT, "tokenizer", 't', &request.tokenizer, "PATH",                                                                             \
+        .help = "tokenizer file, or directory of a tokenizer or checkpoint (required)"                                                     \
   }
 
 static Status run_encode(int argc, char **argv) {
   Encoding request = {.command = "encode"};
   bool help = false;
-  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       TOKENIZER_OPTION,
-                      {.kind = OPTION_TEXT,
-                       .name = "file",
-                       .letter = 'f',
-                       .target = &request.file,
-                       .value = "FILE",
-                       .help = "read the text from a file; -: standard input"},
-                      {.kind = OPTION_FLAG, .name = "special", .target = &request.special, .help = "parse special tokens in the text"},
-                      {.kind = OPTION_FLAG, .name = "begin", .target = &request.begin, .help = "prepend the beginning-of-text token"},
-                      {.kind = OPTION_FLAG, .name = "end", .target = &request.end, .help = "append the end-of-text token"},
-                      {.kind = OPTION_FLAG, .name = "lines", .target = &request.lines, .help = "print one id per line"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+                      {OPTION_TEXT, "file", 'f', &request.file, "FILE", .help = "read the text from a file; -: standard input"},
+                      {OPTION_FLAG, "special", 0, &request.special, .help = "parse special tokens in the text"},
+                      {OPTION_FLAG, "begin", 0, &request.begin, .help = "prepend the beginning-of-text token"},
+                      {OPTION_FLAG, "end", 0, &request.end, .help = "append the end-of-text token"},
+                      {OPTION_FLAG, "lines", 0, &request.lines, .help = "print one id per line"},
+                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, encode_input, options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
                      "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
@@ -283,16 +271,11 @@ const CliCommand data_encode_command = {"encode", "convert text to token ids", r
 static Status run_decode(int argc, char **argv) {
   Encoding request = {.command = "decode"};
   bool help = false;
-  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+  Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       TOKENIZER_OPTION,
-                      {.kind = OPTION_TEXT,
-                       .name = "file",
-                       .letter = 'f',
-                       .target = &request.file,
-                       .value = "FILE",
-                       .help = "read the ids from a file; -: standard input"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "print one JSON object instead of text"},
-                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "print this help"},
+                      {OPTION_TEXT, "file", 'f', &request.file, "FILE", .help = "read the ids from a file; -: standard input"},
+                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, decode_input, options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
                      "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"

@@ -256,6 +256,11 @@ const Option *options_find(const Option *options, const char *name) {
   return NULL;
 }
 
+bool options_given(const Option *options, const char *name) {
+  const Option *option = options != NULL ? options_find(options, name) : NULL;
+  return option != NULL && option->given;
+}
+
 const char *options_first_given(const Option *options, int count, const char *const *names) {
   for (int i = 0; i < count; i++)
     for (const char *const *name = names; options[i].given && *name; name++)

@@ -74,6 +74,9 @@ int options_reals(const char *text, double *list, int room);
 /* The entry of that name, or NULL. */
 const Option *options_find(const Option *options, const char *name);
 
+/* Whether the option was on the command line. False where the table is NULL, or has no such option. */
+bool options_given(const Option *options, const char *name);
+
 /* Of options [count] that were parsed, the name of the first one given that is among `names` (up to a NULL); NULL: none was. */
 const char *options_first_given(const Option *options, int count, const char *const *names);
 

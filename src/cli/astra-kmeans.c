@@ -651,7 +651,7 @@ static Status run_frequencies(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   if (train->codebooks == NULL) return status_set(STATUS_BAD_USAGE, "--checkpoint is missing: the directory that astra-train wrote");
-  if (kmeans.entropy_weight <= 0 && options_find(kmeans.options, "rounds")->given)
+  if (kmeans.entropy_weight <= 0 && options_given(kmeans.options, "rounds"))
     return status_set(STATUS_BAD_USAGE, "--rounds is for an --entropy-weight above 0, without which codes are counted once");
   TRY(train_options_inherit(train, train->codebooks));
   return with_session(&kmeans, count_codes);

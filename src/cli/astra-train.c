@@ -411,8 +411,6 @@ static Status read_memory(TrainCommand *command) {
   return STATUS_OK;
 }
 
-static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
-
 /* Whether a run was begun when --no-prediction did not count, and --recipe tuned had predictions all the same. */
 static bool predicts_anyway(const TrainCommand *command) {
   ModelConfig config;
@@ -425,7 +423,7 @@ static bool predicts_anyway(const TrainCommand *command) {
 /* --no-rotation and --no-prediction are choices, too, which no recipe changes. */
 static Status read_basis(TrainCommand *command, const Option *table) {
   TrainOptions *train = &command->train;
-  const bool rotation = given(table, "rotation"), prediction = given(table, "prediction");
+  const bool rotation = options_given(table, "rotation"), prediction = options_given(table, "prediction");
   train->basis_given = (rotation || prediction) && !predicts_anyway(command);
   if (train->resumed || !rotation || !prediction || train->rotation || !train->prediction) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--no-rotation cannot be combined with --prediction, which implies --rotation");
@@ -457,21 +455,22 @@ static Status inherit(TrainCommand *command, const Option *table) {
   if (train->model == NULL || !checkpoint_is_path(train->model)) return STATUS_OK;
   TRY(config_load(&config, train->model));
   const AstraConfig *astra = &config.astra;
-  if (astra->groups > 0 && !(given(table, "groups") && train->groups == 0)) {
-    if (command->eval_only && given(table, "groups") && astra->rate_count > 0) {
+  if (astra->groups > 0 && !(options_given(table, "groups") && train->groups == 0)) {
+    if (command->eval_only && options_given(table, "groups") && astra->rate_count > 0) {
       Status status = read_rates(train, &config);
       if (status != STATUS_OK) config_release(&config);
       TRY(status);
     }
-    const bool own = command->eval_only || (!given(table, "groups") && !given(table, "codebook-size")); /* codebooks: no others are made */
-    if (own && !given(table, "codebooks")) train->codebooks = train->model;
+    const bool own = command->eval_only ||
+                     (!options_given(table, "groups") && !options_given(table, "codebook-size")); /* codebooks: no others are made */
+    if (own && !options_given(table, "codebooks")) train->codebooks = train->model;
     if (train->codebooks != NULL && files_same(train->codebooks, train->model)) { /* what its codebooks are of */
-      if (!given(table, "rotation")) train->rotation = astra->rotation;
-      if (!given(table, "prediction")) train->prediction = astra->prediction;
+      if (!options_given(table, "rotation")) train->rotation = astra->rotation;
+      if (!options_given(table, "prediction")) train->prediction = astra->prediction;
       train->plain_prediction = config_plain_prediction(astra);
     }
-    if (!given(table, "groups") || train->one_rate) session_set_rates(train, astra);
-    if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
+    if (!options_given(table, "groups") || train->one_rate) session_set_rates(train, astra);
+    if (!options_given(table, "codebook-size")) train->entries = astra->codebook_size;
     train_options_adapt(train, table, astra);
   }
   config_release(&config);
@@ -479,7 +478,7 @@ static Status inherit(TrainCommand *command, const Option *table) {
 }
 
 static const char *first_given(const Option *table, const char *const *names) {
-  while (*names != NULL && !given(table, *names)) names++;
+  while (*names != NULL && !options_given(table, *names)) names++;
   return *names;
 }
 
@@ -496,7 +495,7 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE, "--%s is for models with codes: give --groups", name);
   if (train->noise == 0 && (name = first_given(table, of_noise)) != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s is of the noise, whose scale is 0: give --noise", name);
-  if (given(table, "codebooks") && given(table, "kmeans-restarts"))
+  if (options_given(table, "codebooks") && options_given(table, "kmeans-restarts"))
     return status_set(STATUS_BAD_USAGE, "--kmeans-restarts cannot be combined with --codebooks, which takes the place of K-means");
   return STATUS_OK;
 }

@@ -944,7 +944,7 @@ static Status check_figure(const LatencyCommand *command, const Option *options)
 #undef OF
   char figures[128] = "";
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-    if (!options_find(options, list[i].name)->given || command->figure == LATENCY_FIGURE_COUNT) continue;
+    if (!options_given(options, list[i].name) || command->figure == LATENCY_FIGURE_COUNT) continue;
     if (list[i].figures >> command->figure & 1) continue;
     size_t used = 0;
     for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++)

@@ -348,7 +348,7 @@ static Status parse(ScalingCommand *command, Option *options, int argc, char **a
   int fitting = 0; /* every rank needs a sample */
   for (int i = 0; i < command->count; i++)
     if (!command->strong || command->list[i] <= batch) command->list[fitting++] = command->list[i];
-  if (fitting < command->count && options_find(options, "ranks")->given)
+  if (fitting < command->count && options_given(options, "ranks"))
     return status_set(STATUS_BAD_USAGE, "--ranks %s: with --strong every rank needs one of the %lld samples of --batch", command->ranks,
                       (long long)batch);
   command->count = fitting;

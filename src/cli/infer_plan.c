@@ -509,9 +509,9 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   Option options[PLAN_OPTIONS_MAX];
   plan_options(command, options);
   Status status = cli_parse(options, argc, argv);
-  command->own_rate = options_find(options, "bandwidth")->given;
-  command->own_links = command->own_rate || options_find(options, "latency")->given;
-  command->own_topology = options_find(options, "link-model")->given;
+  command->own_rate = options_given(options, "bandwidth");
+  command->own_links = command->own_rate || options_given(options, "latency");
+  command->own_topology = options_given(options, "link-model");
   if (command->threads < 0) command->threads = command->peers ? 0 : 1; /* as a run does */
   if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)

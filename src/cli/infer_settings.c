@@ -68,11 +68,6 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
 
 /* ---- Strategies ---- */
 
-static bool given(const Option *options, const char *name) {
-  const Option *option = options_find(options, name);
-  return option && option->given;
-}
-
 Status infer_settings_check_decodes(const InferSettings *s) {
   const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
   if (facts->decodes) return STATUS_OK;
@@ -86,7 +81,7 @@ Status infer_settings_check_decodes(const InferSettings *s) {
 static Status infer_strategy_check(const InferSettings *s, const Option *options) {
   const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
   bool retains = s->strategy == STRATEGY_BP_AG || s->strategy == STRATEGY_BP_SP;
-  if (given(options, "retained") && !retains) return status_set(STATUS_BAD_USAGE, "--retained is for --strategy bp-ag and bp-sp");
+  if (options_given(options, "retained") && !retains) return status_set(STATUS_BAD_USAGE, "--retained is for --strategy bp-ag and bp-sp");
   if (s->split && !facts->divides_tokens)
     return status_set(STATUS_BAD_USAGE, "--split: --strategy %s divides no tokens; --nodes N says how many nodes there are", facts->name);
   return s->prompts.count > 0 || s->prompt_file ? infer_settings_check_decodes(s) : STATUS_OK;
@@ -109,7 +104,8 @@ bool infer_settings_datagrams(const InferSettings *s) {
 static Status check_datagrams(const InferSettings *s, const Option *options) {
   static const char *const names[] = {"datagrams", "mtu"};
   for (size_t i = 0; i < sizeof names / sizeof *names && !infer_settings_datagrams(s); i++)
-    if (given(options, names[i])) return status_set(STATUS_BAD_USAGE, "--%s is for --transport udp: here codes go in a stream", names[i]);
+    if (options_given(options, names[i]))
+      return status_set(STATUS_BAD_USAGE, "--%s is for --transport udp: here codes go in a stream", names[i]);
   return STATUS_OK;
 }
 
@@ -345,11 +341,9 @@ void infer_settings_help(InferCommand command, FILE *stream) {
 /* Of an option that says how to draw, where nothing is drawn. */
 static Status check_drawing(const InferSettings *s, const Option *options) {
   static const char *const names[] = {"top-k", "top-p", "min-p", "seed"};
-  for (size_t i = 0; i < sizeof names / sizeof *names && s->temperature <= 0; i++) {
-    const Option *option = options_find(options, names[i]);
-    if (option && option->given)
+  for (size_t i = 0; i < sizeof names / sizeof *names && s->temperature <= 0; i++)
+    if (options_given(options, names[i]))
       return status_set(STATUS_BAD_USAGE, "--%s: sampling needs a --temperature above 0; without it decoding is greedy", names[i]);
-  }
   return STATUS_OK;
 }
 

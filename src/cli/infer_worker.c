@@ -185,7 +185,7 @@ static Status run_worker(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(cli_parse(table, argc, argv));
-  if (worker.busy == BUSY_REFUSE && options_find(table, "queue")->given)
+  if (worker.busy == BUSY_REFUSE && options_given(table, "queue"))
     return status_set(STATUS_BAD_USAGE, "--queue is for --busy queue: with --busy refuse no leader waits");
   return run(&worker);
 }

@@ -411,8 +411,8 @@ static int command_line_of(char *const *arguments, int count) {
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
-  bool memory = options_find(table, "memory")->given, recompute = options_find(table, "recompute")->given;
-  bool by_epochs = options_find(table, "epochs")->given && !options_find(table, "max-steps")->given;
+  bool memory = options_given(table, "memory"), recompute = options_given(table, "recompute");
+  bool by_epochs = options_given(table, "epochs") && !options_given(table, "max-steps");
   static char *arguments[TRAIN_OPTIONS_REMEMBERED]; /* as long as the text */
   char *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
@@ -434,12 +434,12 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
-  if (!options_find(table, "recipe")->given) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
-  if (!options_find(table, "distill-hidden")->given) command->train.distill_hidden = 0; /* no recipe had it */
-  if (!options_find(table, "class-mean-power")->given) command->train.class_mean_power = 0;
-  if (!options_find(table, "exchange-blocks")->given) command->train.exchange_blocks = 0;
-  command->train.earlier_defaults = !options_find(table, "warmup")->given; /* since they follow from the data, they are remembered */
-  if (memory) command->recompute = NULL;                                   /* one takes the place of the other */
+  if (!options_given(table, "recipe")) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
+  if (!options_given(table, "distill-hidden")) command->train.distill_hidden = 0; /* no recipe had it */
+  if (!options_given(table, "class-mean-power")) command->train.class_mean_power = 0;
+  if (!options_given(table, "exchange-blocks")) command->train.exchange_blocks = 0;
+  command->train.earlier_defaults = !options_given(table, "warmup"); /* since they follow from the data, they are remembered */
+  if (memory) command->recompute = NULL;                             /* one takes the place of the other */
   if (recompute) command->memory = -1;
   if (command->train.prediction) TRY(find_plain_prediction(&command->train, directory));
   TRY(options_parse(table, argc, argv, positional, &positionals));
@@ -451,20 +451,15 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   return STATUS_OK;
 }
 
-static bool given(const Option *table, const char *name) {
-  const Option *option = table != NULL ? options_find(table, name) : NULL;
-  return option != NULL && option->given;
-}
-
 void train_options_adapt(TrainOptions *options, const Option *table, const AstraConfig *astra) {
-  if (!given(table, "class-token")) options->class_token = (int)astra->class_token;
+  if (!options_given(table, "class-token")) options->class_token = (int)astra->class_token;
   const bool several = options->class_token == CLASS_DISTRIBUTED; /* class tokens, which these two are for */
-  if (several && !given(table, "class-bias")) options->class_bias = astra->class_bias;
-  if (several && !given(table, "class-mean-power")) options->class_mean_power = astra->class_mean_power;
-  if (!given(table, "commitment")) options->commitment_weight = astra->commitment_weight;
-  if (!given(table, "noise")) options->noise = astra->noise;
-  if (!given(table, "site")) options->site = (int)astra->site;
-  if (!given(table, "devices")) options->devices[0] = astra->devices_min, options->devices[1] = astra->devices;
+  if (several && !options_given(table, "class-bias")) options->class_bias = astra->class_bias;
+  if (several && !options_given(table, "class-mean-power")) options->class_mean_power = astra->class_mean_power;
+  if (!options_given(table, "commitment")) options->commitment_weight = astra->commitment_weight;
+  if (!options_given(table, "noise")) options->noise = astra->noise;
+  if (!options_given(table, "site")) options->site = (int)astra->site;
+  if (!options_given(table, "devices")) options->devices[0] = astra->devices_min, options->devices[1] = astra->devices;
 }
 
 Status train_options_inherit(TrainOptions *options, const char *directory) {

@@ -72,7 +72,7 @@ static void defaults_stay(void **state) {
   assert_int_equal(parse(""), STATUS_OK);
   assert_int_equal(count, 0);
   assert_true(values.epochs == 10 && values.lr == 0.001 && values.augment && !values.quiet && values.split == 1 && !values.data);
-  assert_false(options_find(options, "epochs")->given);
+  assert_false(options_given(options, "epochs"));
   assert_int_equal(options_parse(options, 0, NULL, positional, &count), STATUS_OK);
 }
 
@@ -87,7 +87,7 @@ static void every_kind_is_read(void **state) {
   assert_int_equal(values.split, 2);
   assert_string_equal(values.data, "a=b");
   assert_true(values.quiet && !values.augment);
-  assert_true(options_find(options, "epochs")->given && options_find(options, "augment")->given);
+  assert_true(options_given(options, "epochs") && options_given(options, "augment"));
   assert_int_equal(parse("--offset 9223372036854775807 --devices=5 --ratio -1e300"), STATUS_OK);
   assert_true(values.offset == INT64_MAX && values.devices[0] == 5 && values.devices[1] == 5 && values.ratio == -1e300);
   assert_int_equal(parse("--epochs 3 --epochs 4"), STATUS_OK); /* the last one counts */
@@ -355,6 +355,8 @@ static void the_help_shows_groups_and_defaults(void **state) {
                             "      --memory SIZE             of a device\n");
   free(text);
   assert_null(options_find(options, "nothing"));
+  assert_false(options_given(options, "nothing"));
+  assert_false(options_given(NULL, "epochs"));
 }
 
 static void the_help_names_the_page_of_what_it_leaves_out(void **state) {

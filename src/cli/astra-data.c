@@ -196,14 +196,12 @@ static Status run_get(int argc, char **argv) {
                       {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
                       {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, get_usage,
+  if (cli_helped(options, get_usage,
                  "Downloads data sets and pretrained weights over HTTPS, resumes interrupted downloads, checks them against the published\n"
                  "checksums and unpacks them. 'astra-data list' shows the names. Proxy and authorities are taken from https_proxy and\n"
                  "SSL_CERT_FILE; files go to $ASTRA_HOME or ~/.cache/astra.",
-                 stdout);
+                 argc, argv))
     return STATUS_OK;
-  }
   const char **names;
   int count;
   TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no NAME given; 'astra-data list' shows the names", &names, &count));
@@ -267,11 +265,9 @@ static Status run_list(int argc, char **argv) {
                       {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
                       {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, list_usage,
-                 "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", stdout);
+  if (cli_helped(options, list_usage,
+                 "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", argc, argv))
     return STATUS_OK;
-  }
   TRY(cli_parse(options, argc, argv));
   return list_items(data_dir, json);
 }
@@ -415,16 +411,14 @@ static Status run_show(int argc, char **argv) {
                       {OPTION_FLAG, "json", 0, &show.json, .help = "print one JSON object instead of text"},
                       {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, show_usage,
+  if (cli_helped(options, show_usage,
                  "Reads a whole data set and prints its classes with their counts and the images that cannot be read;\n"
                  "of a text, documents, lines, words and bytes. DATASET is cifar100, cifar10, cifar100-sample (bundled),\n"
                  "folder:DIR, csv:FILE (images), text:PATH, text-lines:PATH (PATH,... files or folders; .gz), cola:DIR,\n"
                  "sst2:DIR, agnews:DIR, qqp:DIR, mrpc:DIR, tsv:FILE, or\n"
                  "csv:FILE:text=COLUMN[:pair=COLUMN][:label=COLUMN][:header=yes|no][:test=FILE].",
-                 stdout);
+                 argc, argv))
     return STATUS_OK;
-  }
   const char **names;
   int count;
   TRY(cli_parse_arguments(options, argc, argv, 1, 1, "one DATASET is needed", &names, &count));
@@ -585,10 +579,7 @@ static Status run_verify(int argc, char **argv) {
                       {OPTION_FLAG, "json", 0, &verify.json, .help = "print one JSON object instead of text"},
                       {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, verify_usage, verify_about, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, verify_usage, verify_about, argc, argv)) return STATUS_OK;
   const char **paths;
   int count;
   TRY(cli_parse_arguments(options, argc, argv, 1, 1, "one DIR is needed", &paths, &count));

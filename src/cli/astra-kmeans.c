@@ -383,9 +383,7 @@ static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]
 /* True when --help was asked for and has been printed. */
 static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
   select_options(kmeans, usage->command);
-  if (!cli_help_wanted(kmeans->options, argc, argv)) return false;
-  options_help(kmeans->options, usage->usage, usage->about, stdout);
-  return true;
+  return cli_helped(kmeans->options, usage->usage, usage->about, argc, argv);
 }
 
 static Status parse(Kmeans *kmeans, int argc, char **argv) {

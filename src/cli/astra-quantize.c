@@ -158,7 +158,7 @@ static Status run(int argc, char **argv) {
   Option options[CLI_OPTIONS_MAX];
   char *directory = NULL;
   make_table(&q, options);
-  if (cli_help_wanted(options, argc, argv)) return options_help(options, usage, about, stdout), STATUS_OK;
+  if (cli_helped(options, usage, about, argc, argv)) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));
   if (!q.checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to quantise");
   if (!q.out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: the directory to write the quantised checkpoint to");

@@ -50,11 +50,8 @@ Status bench_run_parse(BenchRun *run, BenchModel *model, const Option *own, cons
   memcpy(options, own, count * sizeof *own);
   if (model != NULL) count += model_rows(model, options + count);
   memcpy(options + count, shared, sizeof shared);
-  *helped = cli_help_wanted(options, argc, argv);
-  if (*helped) {
-    options_help(options, usage->line, usage->about, stdout);
-    return STATUS_OK;
-  }
+  *helped = cli_helped(options, usage->line, usage->about, argc, argv);
+  if (*helped) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));
   if (model == NULL || model->name != NULL) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());

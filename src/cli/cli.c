@@ -106,6 +106,12 @@ void cli_last_words(const char *message, const char *const *made) {
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }
 
+bool cli_helped(Option *options, const char *usage, const char *about, int argc, char **argv) {
+  if (!cli_help_wanted(options, argc, argv)) return false;
+  options_help(options, usage, about, stdout);
+  return true;
+}
+
 Status cli_parse_arguments(Option *options, int argc, char **argv, int min, int max, const char *wanted, const char ***arguments,
                            int *count) {
   const char **list = calloc((size_t)argc, sizeof *list);

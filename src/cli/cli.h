@@ -36,6 +36,9 @@ void cli_last_words(const char *message, const char *const *made);
 /* -h or --help stands where an option may stand (options_asked). */
 bool cli_help_wanted(Option *options, int argc, char **argv);
 
+/* Prints the help of options_help where it is wanted. Whether it was: the command ends. */
+bool cli_helped(Option *options, const char *usage, const char *about, int argc, char **argv);
+
 /* options_parse for a command line of options and `min` to `max` arguments (max argc: any number). BAD_USAGE where there are fewer or more
  * says `wanted` behind the command's name: "one DATASET is needed". *arguments [*count] is the caller's to free, its texts are argv's;
  * NULL after a failure. */

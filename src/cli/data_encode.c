@@ -74,10 +74,7 @@ static Status run_tokenizer(int argc, char **argv) {
                       {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
                       {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, usage, about, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, usage, about, argc, argv)) return STATUS_OK;
   TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no FILE given to train on", &request.files, &request.count));
   Status status = run(&request);
   free(request.files);
@@ -231,10 +228,7 @@ static Status run_with(const Encoding *request, Work *work) {
 }
 
 static Status run_command(Encoding *request, Work *work, Option *options, const char *line, const char *help, int argc, char **argv) {
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, line, help, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, line, help, argc, argv)) return STATUS_OK;
   TRY(cli_parse_arguments(options, argc, argv, 0, argc, "", &request->arguments, &request->count));
   Status status = run_with(request, work);
   free(request->arguments);

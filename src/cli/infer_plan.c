@@ -779,10 +779,7 @@ static Status plan_run(int argc, char **argv) {
   Option options[PLAN_OPTIONS_MAX];
   ModelConfig config;
   plan_options(&command, options);
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(parse(&command, argc, argv));
   TRY(cli_check_kernels(NULL));
   TRY(load_config(&command, &config));

@@ -31,11 +31,9 @@ static Status run_keygen(int argc, char **argv) {
   Option options[] = {{.kind = OPTION_GROUP}};
   const char **files;
   int count;
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, "astra-infer keygen [FILE]",
-                 "Makes the key that the devices of a cluster share: into a new FILE of mode 600, or to standard output.", stdout);
+  if (cli_helped(options, "astra-infer keygen [FILE]",
+                 "Makes the key that the devices of a cluster share: into a new FILE of mode 600, or to standard output.", argc, argv))
     return STATUS_OK;
-  }
   TRY(cli_parse_arguments(options, argc, argv, 0, 1, "makes one key, in one FILE", &files, &count));
   const char *file = count ? files[0] : NULL;
   free(files);
@@ -180,10 +178,7 @@ static Status run_worker(int argc, char **argv) {
   Worker worker = {.listen = "local", .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MAX];
   make_table(&worker, table);
-  if (cli_help_wanted(table, argc, argv)) {
-    options_help(table, usage, about, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(table, usage, about, argc, argv)) return STATUS_OK;
   TRY(cli_parse(table, argc, argv));
   if (worker.busy == BUSY_REFUSE && options_given(table, "queue"))
     return status_set(STATUS_BAD_USAGE, "--queue is for --busy queue: with --busy refuse no leader waits");

@@ -877,10 +877,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_TEXT, "out", 'o', &c.choice.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
       {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));
   if (c.list && (c.choice.rows || c.dry_run))
     return status_set(STATUS_BAD_USAGE, "--list cannot be combined with --%s", c.choice.rows ? "rows" : "dry-run");

@@ -314,10 +314,7 @@ static Status run_claim(const Claim *claim, int argc, char **argv) {
   ClaimCommand command = {.nodes = 0};
   Option options[CLAIM_OPTIONS_MAX];
   claim_options(claim, &command, options);
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, claim->usage, claim->about, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, claim->usage, claim->about, argc, argv)) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));
   log_quiet(command.shared.train.quiet);
   if (command.checkpoint == NULL) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: an ASTRA model to measure");

@@ -961,10 +961,7 @@ static Status latency_run(int argc, char **argv) {
   Option options[LATENCY_OPTIONS_MAX];
   LatencyBench bench = {.repeats = 0};
   latency_options(&command, options);
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));
   TRY(check_figure(&command, options));
   if (command.width % command.heads)

@@ -237,11 +237,9 @@ static Status run_quantize(int argc, char **argv) {
        .help = "threads per node; 0: one, or all cores for a single node"},
       {OPTION_FLAG, "json", 'j', &bench.json, .help = "print one JSON object instead of text"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, "astra-bench quantize --checkpoint DIR [--checkpoint DIR...] --dataset NAME [OPTION...]",
-                 "Accuracy and latency of checkpoints with weights of 32, 8 and 4 bits.", stdout);
+  if (cli_helped(options, "astra-bench quantize --checkpoint DIR [--checkpoint DIR...] --dataset NAME [OPTION...]",
+                 "Accuracy and latency of checkpoints with weights of 32, 8 and 4 bits.", argc, argv))
     return STATUS_OK;
-  }
   TRY(cli_parse(options, argc, argv));
   if (bench.checkpoints.count == 0) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: a model to measure");
   if (bench.dataset == NULL)

@@ -500,10 +500,7 @@ static Status run_scaling(int argc, char **argv) {
   ScalingCommand command;
   Option options[OPTIONS_MAX];
   scaling_options(&command, options);
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(ranks_join());
   log_errors_only(ranks_self() > 0);
   return train_options_end_rank(run(&command, options, argc, argv));

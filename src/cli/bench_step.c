@@ -422,10 +422,7 @@ static Status run_step(int argc, char **argv) {
   StepCommand command;
   Option options[STEP_OPTIONS_MAX];
   step_options(&command, options);
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, STEP_USAGE, STEP_ABOUT, stdout);
-    return STATUS_OK;
-  }
+  if (cli_helped(options, STEP_USAGE, STEP_ABOUT, argc, argv)) return STATUS_OK;
   TRY(parse(&command, argc, argv));
   TRY(cli_check_kernels(command.shared.backend));
   TRY(threads_start((int)command.shared.train.threads));

@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
-#include "infer/selftest.h"
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"

@@ -1,7 +1,6 @@
 /* The commands fpar and class-token: two of the paper's claims, measured on a trained checkpoint with emulated devices: accuracy grows with
  * the full-precision attention rate (appendix, heterogeneous settings), and the mean of N class tokens has a smaller error than one of them
  * (theorem 2). Sessions are those of SESSION_EVALUATE, with codebooks. */
-#include "autograd/kernels/matmul.h"
 #include "autograd/tape.h"
 #include "base/array.h"
 #include "base/files.h"

@@ -7,7 +7,6 @@
 #include "infer/sim/packet_work.h"
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
-#include "infer/weights.h"
 #include "nn/kv_tables.h"
 #include <math.h>
 #include <stdlib.h>

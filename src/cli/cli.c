@@ -12,11 +12,9 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "data/data_paths.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_config.h"
 #include "nn/checkpoint.h"
-#include "nn/config.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -2,7 +2,6 @@
 #include "cli/infer_run.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/signals.h"
@@ -19,7 +18,6 @@
 #include "infer/plan/planner.h"
 #include "infer/rate_choice.h"
 #include "infer/report.h"
-#include "infer/vocabulary.h"
 #include "infer/wire.h"
 #include "nn/json_build.h"
 #include <jansson.h>

@@ -9,7 +9,6 @@
 #include "infer/classify.h"
 #include "infer/cluster/leader.h"
 #include "infer/cluster/setup_message.h"
-#include "infer/node_share.h"
 #include "infer/sampler.h"
 #include "infer/transport/packet.h"
 #include "infer/weights.h"

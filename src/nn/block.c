@@ -13,7 +13,6 @@
 #include "nn/block.h"
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/ops.h"
-#include "autograd/param.h"
 #include "autograd/tape.h"
 #include "base/rng.h"
 #include "nn/block_internal.h"

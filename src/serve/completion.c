@@ -4,7 +4,6 @@
 #include "base/array.h"
 #include "base/utf8.h"
 #include "infer/text_stream.h"
-#include "nn/json_build.h"
 #include "serve/completion_request.h"
 #include <math.h>
 #include <stdlib.h>

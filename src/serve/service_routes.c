@@ -1,7 +1,6 @@
 /* See service_routes.h. */
 #include "serve/service_routes.h"
 #include "base/clock.h"
-#include "nn/json_build.h"
 #include "serve/completion.h"
 #include "serve/completion_request.h"
 #include "serve/image_request.h"

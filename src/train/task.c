@@ -3,7 +3,6 @@
 #include "autograd/kernels/kernels.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
-#include "nn/checkpoint.h"
 #include "train/ranks.h"
 #include "train/session.h"
 #include <math.h>

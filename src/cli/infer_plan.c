@@ -98,7 +98,7 @@ static Status plan_devices_counts(const char *nodes, int count, const char *whos
   int list[WIRE_NODES], listed = 0;
   *tried = ~0ull;
   if (!nodes) return STATUS_OK;
-  TRY(link_values_list("nodes", nodes, 1, WIRE_NODES, list, WIRE_NODES, &listed));
+  TRY(link_values_list("nodes", nodes, WIRE_NODES, list, WIRE_NODES, &listed));
   *tried = 0;
   for (int i = 0; i < listed; i++) {
     if (list[i] > count) return status_set(STATUS_BAD_USAGE, "--nodes %d: there are %d devices %s", list[i], count, whose);
@@ -560,7 +560,7 @@ static Status read_strategies(const char *text, uint32_t *bits) {
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
   if (command->groups) {
-    TRY(link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count));
+    TRY(link_values_list("groups", command->groups, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count));
     return planner_check_groups(setup) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--groups");
   }
   for (int rate = 0; rate < config_rates(setup->config); rate++)

@@ -28,13 +28,13 @@ static bool is_among(int number, const int *list, int count) {
   return false;
 }
 
-Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count) {
+Status link_values_list(const char *option, const char *text, int max, int *list, int room, int *count) {
   int64_t numbers[LINK_VALUES_MAX];
-  const int found = options_integers(text, min, max, numbers, room);
+  const int found = options_integers(text, 1, max, numbers, room);
   for (*count = 0; *count < found && !is_among((int)numbers[*count], list, *count); (*count)++) list[*count] = (int)numbers[*count];
   if (found > 0 && *count == found) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from %d to %d, with commas between",
-                    option, text, room, min, max);
+  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from 1 to %d, with commas between",
+                    option, text, room, max);
 }
 
 /* ---- Blocks of bp-ag and bp-sp ---- */

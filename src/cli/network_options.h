@@ -16,9 +16,9 @@ json_t *link_json(const LinkEnd *end);
 
 enum { LINK_VALUES_MAX = 64 };
 
-/* "1,16,32" -> list [*count]: different whole numbers in [min, max], at most `room` of them, which is LINK_VALUES_MAX or less. BAD_USAGE
+/* "1,16,32" -> list [*count]: different whole numbers in [1, max], at most `room` of them, which is LINK_VALUES_MAX or less. BAD_USAGE
  * names the option. */
-Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count);
+Status link_values_list(const char *option, const char *text, int max, int *list, int room, int *count);
 
 /* What a run accepts of a simulated network, a plan and a figure accept as well. */
 #define LINK_MODELS         "mesh|switch|shared-medium"

@@ -156,7 +156,7 @@ static double traffic_formula(const Leader *leader, const ModelConfig *config, b
   for (int d = 0; d < leader_nodes(leader); d++) {
     share.own = leader_sums(leader)->tokens[d];
     if (share.own == 0) continue;
-    double bits = device_cost_all(config, strategy, &share, false, setup->retained).sent_bits; /* to each receiver */
+    double bits = device_cost_all(config, strategy, &share, setup->retained).sent_bits; /* to each receiver */
     bytes += (share.devices - 1 - (later_only ? share.device : 0)) * bits / 8;
     share.before += share.own;
     share.device++;

@@ -208,7 +208,7 @@ static void add(DeviceCost *sum, DeviceCost cost, double times) {
   sum->sent_bits += times * cost.sent_bits;
 }
 
-DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained) {
+DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int retained) {
   bool decoupled = share->devices > 1 && (strategy == STRATEGY_BP_AG || strategy == STRATEGY_BP_SP);
   DeviceShare usual = *share, last = *share;
   DeviceCost sum = {0};
@@ -217,12 +217,12 @@ DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const D
   const bool codes = strategy == STRATEGY_ASTRA && share->devices > 1;
   const int known = codes ? config_first_coded(config) : 0, apart = codes ? (int)config->blocks - config_end_coded(config) : 0;
   last.apart = apart > 0;
-  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - known - fmax(apart, 1));
-  add(&sum, device_cost(config, strategy, &last, tables), 1);
+  add(&sum, device_cost(config, strategy, &usual, false), exchanging - known - fmax(apart, 1));
+  add(&sum, device_cost(config, strategy, &last, false), 1);
   add(&sum, device_cost_decoupled(config, &usual), (double)config->blocks - exchanging);
   usual.known = true;
-  if (known > 0) add(&sum, device_cost(config, strategy, &usual, tables), known);
+  if (known > 0) add(&sum, device_cost(config, strategy, &usual, false), known);
   usual.known = false, usual.apart = true;
-  if (apart > 1) add(&sum, device_cost(config, strategy, &usual, tables), apart - 1);
+  if (apart > 1) add(&sum, device_cost(config, strategy, &usual, false), apart - 1);
   return sum;
 }

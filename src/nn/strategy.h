@@ -63,8 +63,9 @@ typedef struct DeviceCost {
 DeviceCost device_cost(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables);
 DeviceCost device_cost_decoupled(const ModelConfig *config, const DeviceShare *share); /* a block of bp-* that is not retained */
 
-/* The sum over all L blocks, the last of which carries all rows like the others unless share->last; bp-*: `retained` of them are retained.
+/* The sum over all L blocks, without tables, the last of which carries all rows like the others unless share->last; bp-*: `retained` of
+ * them are retained.
  */
-DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained);
+DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, int retained);
 
 #endif

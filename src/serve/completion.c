@@ -497,7 +497,7 @@ static bool ready(void *context, HttpRequest *request) {
     return true;
   }
   if (c->asked.stream) {
-    http_stream(request, "text/event-stream");
+    http_stream(request);
     return true;
   }
   if (c->done < c->count) return false;

@@ -105,7 +105,7 @@ typedef struct HttpWork {
 } HttpWork;
 
 void http_work(HttpRequest *request, const HttpWork *work);
-void http_stream(HttpRequest *request, const char *type); /* status 200 */
+void http_stream(HttpRequest *request); /* of events, status 200 */
 
 /* From any thread, until `close` has returned: whoever wakes and `close` share a lock. */
 void http_wake(HttpRequest *request);

@@ -138,8 +138,8 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
   }
 }
 
-void http_stream(HttpRequest *r, const char *type) {
+void http_stream(HttpRequest *r) {
   http_add_field(r, "Cache-Control", "no-cache");
   http_add_field(r, "X-Accel-Buffering", "no");
-  send_response(r, 200, type, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL));
+  send_response(r, 200, "text/event-stream", MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL));
 }

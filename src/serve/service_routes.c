@@ -260,7 +260,7 @@ void service_routes_tick(Service *service) {
 
 static bool start_events(void *context, HttpRequest *request) {
   (void)context;
-  http_stream(request, "text/event-stream");
+  http_stream(request);
   return true;
 }
 

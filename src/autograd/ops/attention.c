@@ -167,8 +167,7 @@ static void add_part(Work *work, Part part) {
 
 /* Own rows [row, row + count) of the span as columns from `column` on, for queries [query, query + queries) of the tile, the first of which
  * is row `first` of the span; keys on the diagonal in steps, each without the queries that come before it. */
-static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_t count, int64_t column, int64_t query, int64_t queries,
-                      int64_t first) {
+static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_t count, int64_t query, int64_t queries, int64_t first) {
   int64_t done = 0;
   while (done < count) {
     const int64_t hidden = work->job->options.causal && row + done > first ? row + done - first : 0, level = first - (row + done);
@@ -176,7 +175,7 @@ static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_
     if (work->job->options.causal) step = lesser(step, level >= CAUSAL_STEP ? level : CAUSAL_STEP);
     add_part(work, (Part){.row = span->begin + row + done,
                           .count = step,
-                          .column = column + done,
+                          .column = done,
                           .query = query + hidden,
                           .queries = queries - hidden,
                           .first = row + done == 0});
@@ -193,10 +192,10 @@ static void add_piece(Work *work, int64_t count) {
   if (work->piece > 0)
     add_part(work, (Part){.remote = true, .row = start + work->done, .count = count, .column = work->columns, .queries = tile->count});
   else if (tile->spans == 1)
-    add_local(work, span, work->done, count, 0, 0, tile->count, tile->first);
+    add_local(work, span, work->done, count, 0, tile->count, tile->first);
   for (int s = 0; work->piece == 0 && tile->spans > 1 && s < tile->spans; s++) {
     const int64_t queries = span_queries(&work->job->options, tile->span + s);
-    if (queries > 0) add_local(work, &span[s], 0, span[s].count, 0, query, queries, 0);
+    if (queries > 0) add_local(work, &span[s], 0, span[s].count, query, queries, 0);
     query += queries;
   }
 }

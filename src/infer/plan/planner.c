@@ -36,11 +36,10 @@ static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, do
   return rates[tokens > PROFILE_MIDDLE ? PROFILE_SIZES - 1 : 1];
 }
 
-/* Seconds of what `cost` counts, computed on `rows` rows. */
+/* Seconds of what `cost` counts, but for tables, computed on `rows` rows. */
 static double profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows) {
   return cost->linear * profile_rate(profile->linear, tokens, rows) + cost->attention * profile_rate(profile->attention, tokens, rows) +
-         cost->assign * profile_rate(profile->assign, tokens, rows) + cost->table_bytes * profile->table +
-         cost->other_bytes * profile->byte;
+         cost->assign * profile_rate(profile->assign, tokens, rows) + cost->other_bytes * profile->byte;
 }
 
 /* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/block.c takes them */
@@ -68,9 +67,9 @@ static DeviceShare share_of(const PlanCase *plan, int device, bool last) {
   return share;
 }
 
-static DeviceCost cost_of(const PlanCase *plan, int device, bool tables, bool last) {
+static DeviceCost cost_of(const PlanCase *plan, int device, bool last) {
   const DeviceShare share = share_of(plan, device, last);
-  return device_cost(plan->config, plan->strategy, &share, tables);
+  return device_cost(plan->config, plan->strategy, &share, false);
 }
 
 /* Whether the device takes keys and values from tables where it has them: by kv_tables_pay, with its profile in place of a measurement. */
@@ -188,7 +187,7 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
   if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
   for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
   const bool codes = strategy_facts(plan->strategy)->sends_codes;
-  const double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
+  const double bits = cost_of(plan, device, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
   const int min_packets = interleave_min(plan->min_packets, plan->parts);
   for (int part = 0; part < plan->parts; part++) {
     int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
@@ -226,7 +225,7 @@ static double seconds_of(const PlanCase *plan, int device, const DeviceCost *cos
 static void divided_seconds(const PlanCase *plan, int device, int block, int steps, double seconds[TENSOR_PARALLEL_STEPS + 1]) {
   bool last = is_last(plan, block);
   const DeviceShare share = share_of(plan, device, false);
-  const DeviceCost cost = steps > 0 ? cost_of(plan, device, false, last) : device_cost_decoupled(plan->config, &share);
+  const DeviceCost cost = steps > 0 ? cost_of(plan, device, last) : device_cost_decoupled(plan->config, &share);
   double whole =
       seconds_of(plan, device, &cost, (double)all_rows(plan) / (plan->strategy == STRATEGY_BP_SP && steps > 0 ? plan->devices : 1));
   /* Up to the first of its two sums a block of tp has its projections; little more is left of the last block. */
@@ -259,7 +258,7 @@ static Status divided_timeline(const PlanCase *plan, Timeline *timeline, int dev
 static Status single_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   double seconds = 0;
   for (int block = 0; block < (int)plan->config->blocks; block++) {
-    const DeviceCost cost = cost_of(plan, device, false, is_last(plan, block));
+    const DeviceCost cost = cost_of(plan, device, is_last(plan, block));
     seconds += seconds_of(plan, device, &cost, (double)all_rows(plan));
   }
   return schedule_compute(timeline, seconds);
@@ -683,7 +682,7 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
                              .own = plan->counts[plan->devices - 1],
                              .tokens = plan->tokens,
                              .last = !plan->all_rows};
-  const DeviceCost cost = device_cost_all(plan->config, plan->strategy, &share, false, plan->retained);
+  const DeviceCost cost = device_cost_all(plan->config, plan->strategy, &share, plan->retained);
   row->latency = result->latency;
   row->wait = result->device[last].wait;
   row->hidden = simulate_hidden(&result->device[last]);

@@ -359,18 +359,18 @@ typedef struct Agreement {
   uint32_t mtu; /* the smallest that any device asks for; 0: none does, and the system is asked for each route */
 } Agreement;
 
-static Status break_off(Agreement *m, int peer, const char *what) {
+static Status break_off(Agreement *m, int peer) {
   m->fault = peer;
-  return status_set(STATUS_PEER, "node %d: %s while datagrams were agreed on", peer, what);
+  return status_set(STATUS_PEER, "node %d: went away while datagrams were agreed on", peer);
 }
 
 static Status step(Agreement *m, int d) {
   Connection *channel = m->peers->channels[d];
   ssize_t n = m->out[d] < (size_t)WORD ? connection_write(channel, m->said[d] + m->out[d], (size_t)WORD - m->out[d]) : 0;
-  if (n < 0 && !is_wait(errno) && errno != EINTR) return break_off(m, d, "went away");
+  if (n < 0 && !is_wait(errno) && errno != EINTR) return break_off(m, d);
   m->out[d] += n > 0 ? (size_t)n : 0;
   n = m->in[d] < (size_t)WORD ? connection_read(channel, m->heard[d] + m->in[d], (size_t)WORD - m->in[d]) : 1;
-  if (n == 0 || (n < 0 && !is_wait(errno) && errno != EINTR)) return break_off(m, d, "went away");
+  if (n == 0 || (n < 0 && !is_wait(errno) && errno != EINTR)) return break_off(m, d);
   if (m->in[d] < (size_t)WORD && n > 0) m->in[d] += (size_t)n;
   return STATUS_OK;
 }

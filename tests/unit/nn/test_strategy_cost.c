@@ -30,7 +30,7 @@ static void check_share(Model *model, SmallRun *run, const TokenLayout *layout, 
                         Strategy strategy, DeviceShare share) {
   for (int last = 0; last < 2; last++) {
     share.last = last;
-    const DeviceCost cost = device_cost_all(config, strategy, &share, false, 1);
+    const DeviceCost cost = device_cost_all(config, strategy, &share, 1);
     const double all = products(model, run, layout, loop ? loop_as_node(loop, 4) : NULL, last ? MODEL_ROWS_CLASS : MODEL_ROWS_ALL);
     assert_float_equal(all, counted(&cost), 0.5);
   }
@@ -115,8 +115,8 @@ static void traffic(void **state) {
       assert_float_equal(cost_of(&c, STRATEGY_SP, quarter(device), false).sent_bits, row * 256, 0.5);
     assert_float_equal(l * cost_of(&c, STRATEGY_SP, second, false).sent_bits / 8 / 256, 4 * l * (double)c.width, 0.5);
     assert_float_equal(cost_of(&c, STRATEGY_TP, second, false).sent_bits, 4 * rows * row, 0.5);
-    assert_float_equal(device_cost_all(&c, STRATEGY_BP_AG, &second, false, 1).sent_bits, rows * row, 0.5);
-    assert_float_equal(device_cost_all(&c, STRATEGY_BP_SP, &second, false, 3).sent_bits, 6 * rows * row, 0.5);
+    assert_float_equal(device_cost_all(&c, STRATEGY_BP_AG, &second, 1).sent_bits, rows * row, 0.5);
+    assert_float_equal(device_cost_all(&c, STRATEGY_BP_SP, &second, 3).sent_bits, 6 * rows * row, 0.5);
     assert_true(cost_of(&c, STRATEGY_SINGLE, second, false).sent_bits == 0);
     for (int s = 0; s < STRATEGY_COUNT; s++) assert_true(cost_of(&c, (Strategy)s, alone(1024), false).sent_bits == 0);
     config_release(&c);
@@ -133,14 +133,14 @@ static void nothing_is_sent_behind_the_exchanging_blocks(void **state) {
   for (int last = 0; last < 2; last++) {
     second.last = last;
     c.astra.exchange_blocks = 0;
-    assert_true(device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1).sent_bits == 12 * 256 * 80);
+    assert_true(device_cost_all(&c, STRATEGY_ASTRA, &second, 1).sent_bits == 12 * 256 * 80);
     for (int blocks = 1; blocks < 12; blocks++) {
       c.astra.exchange_blocks = blocks;
       DeviceShare usual = second, apart = second;
       usual.last = false, apart.apart = true;
       DeviceShare between = usual;
       between.apart = true;
-      const DeviceCost sum = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1), coded = cost_of(&c, STRATEGY_ASTRA, usual, false),
+      const DeviceCost sum = device_cost_all(&c, STRATEGY_ASTRA, &second, 1), coded = cost_of(&c, STRATEGY_ASTRA, usual, false),
                        inner = cost_of(&c, STRATEGY_ASTRA, between, false), end = cost_of(&c, STRATEGY_ASTRA, apart, false);
       assert_true(sum.sent_bits == blocks * 256 * 80.0);
       assert_true(inner.sent_bits == 0 && inner.assign == 0 && inner.remote == 0 && end.sent_bits == 0 && end.remote == 0);
@@ -150,7 +150,7 @@ static void nothing_is_sent_behind_the_exchanging_blocks(void **state) {
   }
   c.astra.exchange_blocks = 3; /* the others send rows of all blocks */
   second.last = false;
-  assert_true(device_cost_all(&c, STRATEGY_SP, &second, false, 1).sent_bits == 12 * 256 * 768 * 32.0);
+  assert_true(device_cost_all(&c, STRATEGY_SP, &second, 1).sent_bits == 12 * 256 * 768 * 32.0);
   config_release(&c);
 }
 
@@ -161,10 +161,10 @@ static void nothing_is_sent_of_an_exact_block(void **state) {
   assert_int_equal(config_preset(&c, "gpt2", 0), STATUS_OK);
   c.astra.groups = 8, c.astra.codebook_size = 1024, c.astra.rotation = c.astra.prediction = true;
   DeviceShare second = quarter(1);
-  const DeviceCost coded = cost_of(&c, STRATEGY_ASTRA, second, false), all = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1);
+  const DeviceCost coded = cost_of(&c, STRATEGY_ASTRA, second, false), all = device_cost_all(&c, STRATEGY_ASTRA, &second, 1);
   assert_true(all.sent_bits == 12 * 256 * 80);
   c.astra.exact_first = true;
-  const DeviceCost fewer = device_cost_all(&c, STRATEGY_ASTRA, &second, false, 1);
+  const DeviceCost fewer = device_cost_all(&c, STRATEGY_ASTRA, &second, 1);
   assert_true(fewer.sent_bits == 11 * 256 * 80);
   second.known = true;
   const DeviceCost known = cost_of(&c, STRATEGY_ASTRA, second, false);

@@ -223,7 +223,7 @@ static void bp_decouples(void **state) {
     assert_true(max > 0.01);
     assert_int_equal(f.loop->gathers, s == STRATEGY_BP_SP ? 2 : 1);
     const DeviceShare share = {.devices = 2, .tokens = TOKENS};
-    const DeviceCost cost = device_cost_all(&f.config, (Strategy)s, &share, false, 1);
+    const DeviceCost cost = device_cost_all(&f.config, (Strategy)s, &share, 1);
     assert_float_equal(cost.sent_bits, (double)f.loop->gathered_bits, 1e-6);
     close(&f);
   }

@@ -111,7 +111,7 @@ static void *make_numbers(void *argument) {
 
 static bool stream_ready(void *context, HttpRequest *request) {
   Numbers *n = context;
-  http_stream(request, "text/event-stream");
+  http_stream(request);
   if (!n->endless) pthread_create(&n->thread, NULL, make_numbers, n);
   return true;
 }

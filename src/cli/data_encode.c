@@ -52,13 +52,15 @@ static Status run(const Request *request) {
   if (!request->out) return status_set(STATUS_BAD_USAGE, "tokenizer: --out DIR is missing: where the files are written");
   if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
   log_quiet(request->quiet);
+  const bool there = files_is_dir(request->out);
   TRY(out_directory_try(request->out, NULL, "tokenizer.json")); /* before the work, not after it */
   Status status = tokenizer_train(&tokenizer, request->files, request->count, request->pieces, &training);
-  if (status != STATUS_OK) return out_directory_leave(request->out, NULL), status;
-  status = tokenizer_save(tokenizer, request->out);
-  if (status == STATUS_OK) status = report(request, &training, tokenizer);
-  tokenizer_close(tokenizer);
-  if (status != STATUS_OK) out_directory_leave(request->out, NULL);
+  if (status == STATUS_OK) {
+    status = tokenizer_save(tokenizer, request->out);
+    if (status == STATUS_OK) status = report(request, &training, tokenizer);
+    tokenizer_close(tokenizer);
+  }
+  if (status != STATUS_OK && !there) out_directory_leave(request->out, NULL);
   return status;
 }
 

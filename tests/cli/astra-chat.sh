@@ -95,15 +95,13 @@ kill $server; wait $server; server=
 printf '# keys of this service\n\n  \r\nfirst-key-of-two\t\r\nsecond-key-of-two\n' >keys; chmod 600 keys
 printf '# of another service\na-key-of-nobody\n' >strange
 printf '\n# none\n' >comments
-"$bin/astra-serve" -c "$stories" --nodes 1 --api-key-file keys --listen "unix:$work/small" --no-log 2>small.log &
-small=$!
-for _ in $(seq 300); do grep -qs 'listening on' small.log && break; sleep 0.1; done
+start_service -c "$stories" --nodes 1 --api-key-file keys --listen "unix:$work/small" --no-log
 expect "the service's own keys" 0 -u "unix:$work/small" --api-key-file keys
 expect "no key" 1 -u "unix:$work/small"; err "it requires a valid API key: give --api-key-file FILE"
 expect "a key of another service" 1 -u "unix:$work/small" --api-key-file strange; err "it does not accept the key in strange,"
 ! grep 'give --api-key-file' err || report "it asks for what was given"
 expect "a file without a key" 1 -u "unix:$work/small" --api-key-file comments; err "comments: no key in it"
-kill $small; wait $small
+kill $server; wait $server; server=
 
 # Ctrl-C ends one answer of many, not the program; it may come just between two, so that it is tried again.
 for _ in $(seq 12); do printf 'Once upon a time\n/reset\n'; done >many
@@ -129,7 +127,7 @@ done
 # SIGINT again and again, since the first may come too early, until the chat ends as interrupted. None before this script's child has become
 # the chat: it would end as this script does, which removes $work.
 interrupt() {
-  for _ in $(seq 100); do [ "$(cat /proc/$chat/comm)" = bash ] || break; sleep 0.1; done
+  for _ in $(seq 100); do [ "$(cat /proc/$chat/comm)" = "$(cat /proc/$$/comm)" ] || break; sleep 0.1; done
   for _ in $(seq 100); do kill -INT $chat 2>/dev/null || break; sleep 0.1; done
   kill -KILL $chat 2>/dev/null && report "it does not end"
   wait $chat; code=$?

@@ -20,12 +20,13 @@ check() { # PROGRAM [COMMAND]
     comm -23 <("$bin/$1" ${2:+"$2"} --help | options | sort -u) <(on_page "$page"))
 }
 
-# An option of the page that --help does not list, but the program takes: it refuses an empty value of one that it knows, and knows no other.
+# An option of the page, or of astra-infer's (links), that --help does not list, but the program takes: it refuses an empty value of one that it knows, and knows no other.
 unlisted() { # PROGRAM [COMMAND]
   local option
   while read -r option; do
     "$bin/$1" ${2:+"$2"} "$option=" 2>&1 </dev/null | grep -q 'unknown option' || { echo "$option"; return; }
-  done < <(comm -13 <({ echo --help; echo --version; "$bin/$1" ${2:+"$2"} --help | options; } | sort -u) <(on_page "$pages/$1.1"))
+  done < <(comm -13 <({ echo --help; echo --version; "$bin/$1" ${2:+"$2"} --help | options; } | sort -u) <(
+    { on_page "$pages/$1.1"; on_page "$pages/astra-infer.1"; } | grep -v -e '^--no-' | sort -u))
 }
 
 check_rest() { # WHERE PROGRAM [COMMAND]: --help names this place for options that it leaves out; "": it leaves none out

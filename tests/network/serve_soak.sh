@@ -15,7 +15,7 @@ long=$([ "$requests" -lt 5000 ] || echo long)
 services=()
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 # An exit in the middle leaves nothing behind.
-trap 'kill "${services[@]}" "${listener[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap 'kill "${services[@]}" "${listener[@]}" ${server:+"$server"} 2>/dev/null; wait; rm -rf "$work"' EXIT
 
 start() { # ARGUMENTS...: sets base
   start_service --listen 127.0.0.1:0 --threads 1 "$@"

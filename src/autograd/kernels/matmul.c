@@ -154,7 +154,7 @@ static bool run_in_onednn(const Product *p) { return (void)p, false; }
 #else
 static const void *first_of(Numbers numbers) { return numbers.wide ? (const void *)numbers.wide : numbers.narrow; }
 
-/* False: this product is not for oneDNN, which depends only on its shape. */
+/* False: this product is not for oneDNN, which depends only on its shape; or there is no memory for it there. */
 static bool run_in_onednn(const Product *p) {
   const bool narrow = p->a.narrow != NULL, large = (double)p->m * (double)p->n * (double)p->k >= ONEDNN_MIN;
   if (narrow && !bf16_is_native()) return false;

@@ -745,6 +745,17 @@ static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int ro
   return STATUS_OK;
 }
 
+/* Whether the row has figures of its own. */
+static Status is_evaluated(const Experiment *e, int row, int seed, bool *evaluated) {
+  *evaluated = false;
+  if (e->row[row].of >= 0) return STATUS_OK;
+  char *said = experiment_place(e, row, seed, EXPERIMENT_EVALUATED);
+  if (said == NULL) return status_no_memory(NULL, "a path");
+  *evaluated = files_exists(said);
+  free(said);
+  return STATUS_OK;
+}
+
 /* Whether this command is still to train the row's own model. */
 static Status is_to_train(const Experiment *e, int row, int seed, bool *to_train) {
   *to_train = false;
@@ -766,9 +777,11 @@ static Status read_all(Experiment *e, const AccuracyCommand *c, bool again) {
     for (int row = 0; row < e->count; row++) {
       const Row *r = &e->row[row];
       const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
-      bool trains;
+      bool trains, evaluated;
       TRY(is_to_train(e, row, s, &trains));
       anew[row] = origin >= 0 && anew[origin];
+      TRY(is_evaluated(e, row, s, &evaluated));
+      left_out += anew[row] && evaluated && !experiment_is_run(e, row, s);
       if (!anew[row] && !(again && experiment_is_run(e, row, s))) TRY(read_or_warn(e, c, row, s, again, &e->run[row][s], &left_out));
       anew[row] |= trains;
     }

@@ -98,10 +98,12 @@ static Status check_mixing(const Session *session) {
   const long long batch = (long long)session_batch(session), ranks = ranks_count();
   const bool mixup = options->mixup > 0, mixes = mixup || options->cutmix > 0;
   if (!mixes || options->resumed || batch >= 2 * ranks) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE,
-                    "--%s %g mixes pairs of images of %s, and a batch has %lld image%s: give --batch %lld or more, or --mixup 0 --cutmix 0",
+  char more[64] = "";
+  if (options->batch < 2 * ranks) snprintf(more, sizeof more, "--batch %lld or more, or ", 2 * ranks);
+  return status_set(STATUS_BAD_USAGE, "--%s %g mixes pairs of images of %s, and %s %lld image%s: give %s--mixup 0 --cutmix 0",
                     mixup ? "mixup" : "cutmix", mixup ? options->mixup : options->cutmix,
-                    ranks > 1 ? "each rank's share of a batch" : "a batch", batch, text_plural(batch), 2 * ranks);
+                    ranks > 1 ? "each rank's share of a batch" : "a batch", *more ? "a batch has" : "there are only", batch,
+                    text_plural(batch), more);
 }
 
 /* The first --eval-samples of a folder are those of its first classes: it is gone through in another order, which is the same for every

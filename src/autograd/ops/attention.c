@@ -165,7 +165,7 @@ static void add_part(Work *work, Part part) {
   if (part.count > 0 && part.queries > 0) work->part[work->parts++] = part;
 }
 
-/* Own rows [row, row + count) of the span as columns from `column` on, for queries [query, query + queries) of the tile, the first of which
+/* Own rows [row, row + count) of the span as the first columns, for queries [query, query + queries) of the tile, the first of which
  * is row `first` of the span; keys on the diagonal in steps, each without the queries that come before it. */
 static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_t count, int64_t query, int64_t queries, int64_t first) {
   int64_t done = 0;

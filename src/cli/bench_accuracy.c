@@ -745,14 +745,12 @@ static Status read_or_warn(const Experiment *e, const AccuracyCommand *c, int ro
   return STATUS_OK;
 }
 
-/* Whether the row has figures of its own. */
-static Status is_evaluated(const Experiment *e, int row, int seed, bool *evaluated) {
-  *evaluated = false;
-  if (e->row[row].of >= 0) return STATUS_OK;
-  char *said = experiment_place(e, row, seed, EXPERIMENT_EVALUATED);
-  if (said == NULL) return status_no_memory(NULL, "a path");
-  *evaluated = files_exists(said);
-  free(said);
+/* Whether a file of the row is there: TRAINED or EXPERIMENT_EVALUATED. */
+static Status has_file(const Experiment *e, int row, int seed, const char *ending, bool *has) {
+  char *path = experiment_place(e, row, seed, ending);
+  if (path == NULL) return status_no_memory(NULL, "a path");
+  *has = files_exists(path);
+  free(path);
   return STATUS_OK;
 }
 
@@ -760,10 +758,9 @@ static Status is_evaluated(const Experiment *e, int row, int seed, bool *evaluat
 static Status is_to_train(const Experiment *e, int row, int seed, bool *to_train) {
   *to_train = false;
   if (!experiment_is_run(e, row, seed) || e->row[row].train == NULL) return STATUS_OK;
-  char *said = experiment_place(e, row, seed, TRAINED);
-  if (said == NULL) return status_no_memory(NULL, "a path");
-  *to_train = !files_exists(said);
-  free(said);
+  bool trained = false;
+  TRY(has_file(e, row, seed, TRAINED, &trained));
+  *to_train = !trained;
   return STATUS_OK;
 }
 
@@ -777,11 +774,11 @@ static Status read_all(Experiment *e, const AccuracyCommand *c, bool again) {
     for (int row = 0; row < e->count; row++) {
       const Row *r = &e->row[row];
       const int origin = r->of >= 0 ? r->of : experiment_find_row(e, r->from);
-      bool trains, evaluated;
+      bool trains, evaluated = false;
       TRY(is_to_train(e, row, s, &trains));
       anew[row] = origin >= 0 && anew[origin];
-      TRY(is_evaluated(e, row, s, &evaluated));
-      left_out += anew[row] && evaluated && !experiment_is_run(e, row, s);
+      if (anew[row] && r->of < 0 && !experiment_is_run(e, row, s)) TRY(has_file(e, row, s, EXPERIMENT_EVALUATED, &evaluated));
+      left_out += evaluated;
       if (!anew[row] && !(again && experiment_is_run(e, row, s))) TRY(read_or_warn(e, c, row, s, again, &e->run[row][s], &left_out));
       anew[row] |= trains;
     }

@@ -19,6 +19,7 @@ struct ChatTemplate {
   Jinja *jinja;
   json_t *tokens; /* bos_token, eos_token... */
   bool chatml;    /* for want of another */
+  bool developer; /* it compares roles with that one */
 };
 
 /* A special token is a string or an object with its content. */
@@ -78,6 +79,7 @@ static Status read_config(const char *path, json_t **config) {
 /* text: NULL: there is none. */
 static Status parse(ChatTemplate *template, const char *text, size_t size, const char *path) {
   template->chatml = !text;
+  template->developer = text && (memmem(text, size, "'developer'", 11) || memmem(text, size, "\"developer\"", 11));
   Status status = text ? jinja_parse(&template->jinja, "chat template", text, size)
                        : jinja_parse(&template->jinja, "chat template", chatml, sizeof chatml - 1);
   return status == STATUS_OK ? status : status_wrap(status, "%s", path);
@@ -180,28 +182,31 @@ static Status join_parts(const json_t *parts, size_t message, json_t **joined) {
   return *joined ? STATUS_OK : status_no_memory("messages", "their text");
 }
 
-/* The message as the template sees it, appended to `plain`: the caller's own, or a copy whose content is one string. */
-static Status append_plain(json_t *plain, json_t *message, size_t i) {
-  const json_t *content = json_object_get(message, "content");
-  if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+/* The message as the template sees it, appended to `plain`: the caller's own, or a copy whose content is one string. OpenAI calls the
+ * system "developer" today, which templates of other models take for nobody, or refuse. */
+static Status append_plain(const ChatTemplate *template, json_t *plain, json_t *message, size_t i) {
+  const json_t *content = json_object_get(message, "content"), *role = json_object_get(message, "role");
+  if (!json_is_object(message) || !json_is_string(role))
     return status_set(STATUS_BAD_VALUE, "messages[%zu]: a message is an object with the members role, a string, and content", i);
   if (content && !json_is_string(content) && !json_is_null(content) && !json_is_array(content))
     return status_set(STATUS_BAD_VALUE, "messages[%zu].content: a string or an array of parts is accepted", i);
-  if (!json_is_array(content)) return json_array_append(plain, message) == 0 ? STATUS_OK : status_no_memory("messages", "their list");
-  json_t *joined;
-  TRY(join_parts(content, i, &joined));
+  const bool parts = json_is_array(content), renamed = !template->developer && strcmp(json_string_value(role), "developer") == 0;
+  if (!parts && !renamed) return json_array_append(plain, message) == 0 ? STATUS_OK : status_no_memory("messages", "their list");
+  json_t *joined = NULL;
+  if (parts) TRY(join_parts(content, i, &joined));
   json_t *copy = copy_object(message);
-  const bool kept = json_object_set_new(copy, "content", joined) == 0 && json_array_append(plain, copy) == 0;
+  const bool kept = (!parts || json_object_set_new(copy, "content", joined) == 0) &&
+                    (!renamed || json_object_set_new(copy, "role", json_string("system")) == 0) && json_array_append(plain, copy) == 0;
   json_decref(copy);
   return kept ? STATUS_OK : status_no_memory("messages", "their copy");
 }
 
-static Status plain_messages(const json_t *messages, json_t *plain) {
+static Status plain_messages(const ChatTemplate *template, const json_t *messages, json_t *plain) {
   size_t i;
   json_t *message;
   if (!json_is_array(messages) || json_array_size(messages) == 0)
     return status_set(STATUS_BAD_VALUE, "messages: an array of at least one message is wanted");
-  json_array_foreach((json_t *)messages, i, message) TRY(append_plain(plain, message, i));
+  json_array_foreach((json_t *)messages, i, message) TRY(append_plain(template, plain, message, i));
   return STATUS_OK;
 }
 
@@ -213,7 +218,7 @@ Status chat_template_render(const ChatTemplate *template, const json_t *messages
       json_object_set_new(variables, "tools", json_null()) != 0 || json_object_set_new(variables, "documents", json_null()) != 0 ||
       json_object_set_new(variables, "add_generation_prompt", json_boolean(add_generation_prompt)) != 0)
     status = status_no_memory("chat template", "its variables");
-  if (status == STATUS_OK) status = plain_messages(messages, plain);
+  if (status == STATUS_OK) status = plain_messages(template, messages, plain);
   if (status == STATUS_OK) status = jinja_render(template->jinja, variables, &jinja_limits, text, size);
   json_decref(plain);
   json_decref(variables);

@@ -21,7 +21,8 @@ Status chat_template_open(ChatTemplate **template, const char *directory, const 
 void chat_template_free(ChatTemplate *template); /* accepts NULL */
 
 /* messages: an array of objects with a string `role` and `content`, which is a string, null, or an array of {"type": "text", "text": ...},
- * joined by newlines; other members reach the template as they are. add_generation_prompt: the text ends where the answer begins. *text is
+ * joined by newlines; other members reach the template as they are, but for the role "developer", which is "system" to a template that does
+ * not name it. add_generation_prompt: the text ends where the answer begins. *text is
  * malloc'd (caller frees), with a NUL behind its *size bytes; NULL after a failure. BAD_VALUE: messages of another form, or that the
  * template refuses, or for which it takes too long; UNSUPPORTED: the template does what serve/jinja.h leaves out. */
 Status chat_template_render(const ChatTemplate *template, const json_t *messages, bool add_generation_prompt, char **text, size_t *size);

@@ -61,6 +61,21 @@ static void chatml_stands_in(void **state) {
   check_text(NULL, hello, false, "<|im_start|>user\nHi<|im_end|>\n");
 }
 
+static void developers_speak_as_the_system(void **state) {
+  (void)state;
+  static const char developer[] =
+      "[{\"role\": \"developer\", \"content\": \"Be brief\"}, {\"role\": \"user\", \"content\": \"developer\"}]";
+  check_text(NULL, developer, false, "<|im_start|>system\nBe brief<|im_end|>\n<|im_start|>user\ndeveloper<|im_end|>\n");
+  write_file("chat_template.jinja", "{# of a developer #}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+  check_text(NULL, developer, false, "system:Be brief;user:developer;");
+  write_file("chat_template.jinja", "{% for m in messages if m.role == 'developer' %}{{ m.role }}:{{ m.content }};{% endfor %}");
+  check_text(NULL, developer, false, "developer:Be brief;");
+  write_file("chat_template.jinja", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+  check_text(NULL,
+             "[{\"role\": \"developer\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]",
+             false, "system:a\nb;");
+}
+
 static void template_names_tokens(void **state) {
   (void)state;
   ChatTemplate *template;
@@ -216,6 +231,7 @@ static void templates_refuse_messages(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(chatml_stands_in, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(developers_speak_as_the_system, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(template_names_tokens, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(named_templates_are_chosen, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(a_length_without_a_limit_is_accepted, set_up, tear_down),

@@ -13,4 +13,7 @@ static inline uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
   return hash;
 }
 
+/* As a file keeps it in a signed number that is 0 or above. */
+static inline int64_t hash_signed(uint64_t hash) { return (int64_t)(hash >> 1); }
+
 #endif

@@ -46,14 +46,14 @@ static int64_t frozen_digest(const ParamSet *params) {
     hash = add_param(hash, &params->list[i]);
     any = true;
   }
-  return any ? (int64_t)(hash >> 1) : 0;
+  return any ? hash_signed(hash) : 0;
 }
 
 /* Of a teacher's, all of which have values. */
 static int64_t teacher_digest(const ParamSet *params) {
   uint64_t hash = HASH_BEGIN;
   for (size_t i = 0; i < params->count; i++) hash = add_param(hash, &params->list[i]);
-  return (int64_t)(hash >> 1);
+  return hash_signed(hash);
 }
 
 /* ---- selftest.safetensors ---- */

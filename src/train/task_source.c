@@ -33,9 +33,6 @@ static bool drops_last(const Session *session, int64_t samples) {
   return session->use != SESSION_LOOK && samples >= session->options.batch;
 }
 
-/* As the state has it: 63 bits. */
-static int64_t state_digest(uint64_t digest) { return (int64_t)(digest >> 1); }
-
 /* ---- Images and their classes ---- */
 
 typedef struct Images {
@@ -144,7 +141,7 @@ static Status start_images(Session *session) {
   for (int part = 0; part < TASK_PARTS; part++) {
     TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
     session->data.bytes += loader_facts(images->loader[part]).bytes + dataset_mapped(images->set[part]);
-    if (session->use == SESSION_TRAIN) session->data.digest[part] = state_digest(dataset_digest(images->set[part]));
+    if (session->use == SESSION_TRAIN) session->data.digest[part] = hash_signed(dataset_digest(images->set[part]));
   }
   session->data.steps = loader_facts(images->loader[TASK_TRAIN]).steps;
   return STATUS_OK;
@@ -406,7 +403,7 @@ static Status open_tokens(Session *session, TaskPart part) {
     language->about[part] = strdup(text);
     session->data.about[part] = language->about[part];
     session->data.bytes += (size_t)facts->tokens * (size_t)facts->width;
-    session->data.digest[part] = state_digest(hash_add(HASH_BEGIN, facts->content, sizeof facts->content));
+    session->data.digest[part] = hash_signed(hash_add(HASH_BEGIN, facts->content, sizeof facts->content));
     if (language->about[part] == NULL) status = status_no_memory(NULL, "a data set's description");
   }
   text_source_close(source);
@@ -678,7 +675,7 @@ static Status start_labels(Session *session) {
   size_t numbers = (size_t)(session->options.batch * session->tokens);
   for (int part = 0; part < TASK_PARTS; part++) {
     if ((texts->ids[part] = malloc(numbers * sizeof(int32_t))) == NULL) return status_no_memory(NULL, "a batch of texts");
-    if (session->use == SESSION_TRAIN) session->data.digest[part] = state_digest(text_labels_digest(texts->set[part]));
+    if (session->use == SESSION_TRAIN) session->data.digest[part] = hash_signed(text_labels_digest(texts->set[part]));
   }
   session->data.bytes = 4 * numbers * sizeof(int32_t); /* given and padded, of both parts */
   return STATUS_OK;

@@ -772,8 +772,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   if (session->use == SESSION_PLAN) {
     TRY(param_reserve(model_params(session->model), true));
-    if (options->init != NULL && !session_is_scratch(options->init)) /* no number is read, but they are those that the run would read */
-      TRY(checkpoint_check_params(session->model, options->init, &session->report));
+    if (session->origin != NULL && !session_is_scratch(session->origin)) /* no number is read, but they are those the run would read */
+      TRY(checkpoint_check_params(session->model, session->origin, &session->report));
   } else {
     TRY(param_allocate(model_params(session->model), session->use == SESSION_TRAIN));
     TRY(start_weights_load(session));

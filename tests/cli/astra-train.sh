@@ -119,6 +119,7 @@ for init in nowhere minetic /etc/passwd hollow vit-cifar; do # without weights, 
   expect "a plan with the weights of $init" 1 --model hollow "${data[@]}" --init $init --groups 0 --dry-run --out planned; err "error: .*$init"; silent out
 done
 err "has shape \[.*192.*\] where the model has \[.*48.*\]"
+expect "a plan of a checkpoint without weights" 1 --model hollow "${data[@]}" --groups 0 --dry-run --out planned; err "error: hollow holds no model.safetensors"; silent out
 expect "a plan with codebooks that are not there" 1 "${tiny[@]}" --groups 4 --codebooks nosuch --dry-run --out planned; err "error: nosuch: no such checkpoint"; silent out
 expect "a plan with codebooks of another model" 2 "${tiny[@]}" --groups 8 --codebooks vit-cifar-g8 --dry-run --out planned; err "the codebooks of .*vit-cifar-g8 are of a model of 6 blocks, and this one has 2"; silent out
 fine=(--model vit-cifar --init vit-cifar-g8 "${data[@]}" --groups 8)

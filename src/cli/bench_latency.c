@@ -71,7 +71,7 @@ typedef struct LatencyPlan {
   LatencyBench *bench;
   Baseline others[6];
   int other_count;
-  double calibrated; /* scale of computation with which one device takes as long as asked for */
+  double calibrated; /* scale of computation with which one device takes as long as asked for; NaN: none was measured */
   double mbit;       /* of figures that draw something else than bandwidth */
   int64_t tokens;    /* likewise; 1,024 */
   int devices;       /* 4 */
@@ -790,22 +790,22 @@ static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan,
 static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) {
   const LatencyBench *bench = plan->bench;
   const PacketWork *work = &bench->work;
-  json_t *single = json_pack("{s:f, s:f, s:f}", "first_ms", 1e3 * bench->single.first, "last_ms", 1e3 * bench->single.last, "spread",
-                             bench->single.spread);
+  json_t *single = isnan(plan->calibrated) ? json_null()
+                                           : json_pack("{s:f, s:f, s:f}", "first_ms", 1e3 * bench->single.first, "last_ms",
+                                                       1e3 * bench->single.last, "spread", bench->single.spread);
   json_t *packets = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "packet_out_us", 1e6 * work->out.packet, "byte_out_ns",
                               1e9 * work->out.byte, "packet_in_us", 1e6 * work->in.packet, "byte_in_ns", 1e9 * work->in.byte,
                               "stream_byte_out_ns", 1e9 * work->stream_out.byte, "stream_byte_in_ns", 1e9 * work->stream_in.byte);
-  return json_build_print(json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
-                                    network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats",
-                                    bench->repeats, "min_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread,
-                                    "seconds", seconds, "single", single, "packet_work", packets, "rows", rows));
+  return json_build_print(json_pack("{s:o, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", json_build_number(plan->calibrated),
+                                    "link_model", network_options_topology(bench->links.topology), "devices_measured", bench->measured,
+                                    "repeats", bench->repeats, "min_share_of_a_core", bench->quality.min_share, "spread",
+                                    bench->quality.spread, "seconds", seconds, "single", single, "packet_work", packets, "rows", rows));
 }
 
-/* What the numbers rest on. */
-static void print_quality(const LatencyPlan *plan, double seconds) {
+/* How steady the measured devices were. */
+static void print_measured(const LatencyPlan *plan, double seconds) {
   const LatencyBench *bench = plan->bench;
-  const PacketWork *work = &bench->work;
-  printf("\none device: %.1f ms for %lld token%s before everything else, %.1f ms behind it; their mean counts", 1e3 * bench->single.first,
+  printf("one device: %.1f ms for %lld token%s before everything else, %.1f ms behind it; their mean counts", 1e3 * bench->single.first,
          (long long)plan->tokens, text_plural(plan->tokens), 1e3 * bench->single.last);
   if (bench->repeats > 1)
     printf("; its runs differed by %.1f%%\n", 100 * bench->single.spread);
@@ -819,12 +819,25 @@ static void print_quality(const LatencyPlan *plan, double seconds) {
   else
     printf(", each device was measured once");
   printf("%s\n", bench->quality.min_share < 0.97 ? "; others were on this core, and took its caches" : "");
+}
+
+/* What the numbers rest on. */
+static void print_quality(const LatencyPlan *plan, double seconds) {
+  const PacketWork *work = &plan->bench->work;
+  printf("\n");
+  if (isnan(plan->calibrated))
+    printf("no device was measured: computation is predicted from this machine's rates; %.0f s\n", seconds);
+  else
+    print_measured(plan, seconds);
   printf("packets of 1,200 bytes take %.1f us to seal and send, %.1f us to receive and open, a megabyte of a stream %.0f and %.0f us:"
          " as they are here, whatever computation is scaled by\n",
          1e6 * (work->out.packet + 1200 * work->out.byte), 1e6 * (work->in.packet + 1200 * work->in.byte), 1e12 * work->stream_out.byte,
          1e12 * work->stream_in.byte);
   printf("left out: sending the input to the devices, embedding and head\n");
 }
+
+/* Llama's figure alone is predicted, from the machine's rates. */
+static bool measures(const LatencyCommand *command) { return command->figure != LATENCY_FIGURE_llama; }
 
 /* All that the figures need, and the single device once more behind it, so that a core that becomes slower slows both sides. */
 static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, double target) {
@@ -836,6 +849,7 @@ static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, 
     free(rows.list);
     TRY(status);
   }
+  if (!measures(command)) return STATUS_OK;
   TRY(bench_latency_cases_single(plan->bench, plan->tokens, true, &single));
   plan->calibrated = target / single;
   return STATUS_OK;
@@ -869,8 +883,9 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, con
                             .heads = command->heads,
                             .entries = command->entries,
                             .exchange_blocks = command->exchange_blocks};
-  TRY(bench_latency_model_open(&bench->model, &size));
   TRY(packet_work_measure(&bench->work));
+  if (!measures(command)) return STATUS_OK;
+  TRY(bench_latency_model_open(&bench->model, &size));
   ModelConfig coded = bench->model.config; /* whatever the number of groups, codes take as many operations */
   coded.astra.groups = PROBE_GROUPS;
   return probe_compute(&coded, command->tokens, PROBE_BY_ITSELF, &bench->profile);
@@ -891,14 +906,14 @@ static void choose_others(const LatencyCommand *command, LatencyPlan *plan) {
 static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   LinkOptions links;
   Reliability reliability;
-  double target = command->calibrate, single, begun = clock_now();
+  double target = command->calibrate, single = NAN, begun = clock_now();
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   TRY(retained_check(command->retained, command->blocks));
   TRY(config_check_exchange(command->exchange_blocks, command->blocks));
   TRY(network_options_read(&command->network, &links, &reliability));
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &links, &reliability));
-  TRY(bench_latency_cases_single(bench, command->tokens, false, &single));
+  if (measures(command)) TRY(bench_latency_cases_single(bench, command->tokens, false, &single));
   const PaperRun run = {.width = command->width,
                         .blocks = command->blocks,
                         .heads = command->heads,

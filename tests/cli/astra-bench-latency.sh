@@ -30,6 +30,9 @@ done
 expect "the rate of codebooks" 2 --figure codebook --bandwidth 50mbit; err "--bandwidth changes nothing in --figure codebook; it is for devices, tokens$"
 expect "blocks that no codebook retains" 2 --figure codebook --retained 1; err "it is for bandwidth, devices, tokens, breakdown, baselines, trace$"
 expect "the size of codebooks of which each has its own" 2 --figure codebook --codebook-size 64; err "it is for bandwidth, devices, tokens, breakdown, baselines, trace$"
+expect "Llama's figure alone, for which no device is measured" 0 --figure llama --json
+jq -e '.scale == null and .single == null and .devices_measured == 0 and (.rows | length > 0 and all(.latency_ms > 0))' out >/dev/null || report "it measures, or predicts nothing"
+! grep -q measuring err || report "it says that it measures"
 expect "an argument" 2 "${small[@]}" here; err "here"
 expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
 

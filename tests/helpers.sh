@@ -15,6 +15,17 @@ running() {
   [[ -n $state && $state != [ZX]* ]]
 }
 
+# Until a program has written TEXT to FILE, for a minute at most, or is gone: await FILE TEXT [PROCESS]. Fails where TEXT never comes.
+await() {
+  local i
+  for ((i = 0; i < 600; i++)); do
+    ! grep -qs -e "$2" "$1" || return 0
+    [ -z "${3:-}" ] || running "$3" || break
+    sleep 0.1
+  done
+  grep -qs -e "$2" "$1" # written just before its end
+}
+
 # A service: start_service ARGUMENTS... sets server, base, its address, and server_log, where its lines go.
 server='' base='' server_log='' services_started=0
 start_service() {

@@ -154,8 +154,7 @@ kill -CONT $service
 name="SIGINT while it waits for a worker that serves another leader"
 "$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>worker.log &
 worker=$!
-for _ in $(seq 300); do ! grep -qs 'listening on' worker.log && running $worker || break; sleep 0.1; done
-grep -q 'listening on' worker.log || { report "the worker does not listen: $(cat worker.log)"; exit 1; }
+await worker.log "listening on" $worker || { report "the worker does not listen: $(cat worker.log)"; exit 1; }
 single=(-c "$stories" --strategy single --peers "unix:$work/worker" --wait 150)
 "$program" "${single[@]}" <fifo >out 2>err &
 first=$!

@@ -291,7 +291,7 @@ sentence="The history of the city begins with the first"
 : >"$work/log"
 "$program" -c text="$checkpoints/gpt2-mini-g8" -c "$classifier" --nodes 2 --listen "unix:$work/socket" 2>"$work/log" &
 server=$!
-for _ in $(seq 600); do grep -q "listening on" "$work/log" && break; sleep 0.1; done
+await "$work/log" "listening on" $server || report "it does not listen"
 ask() { curl -sS -m 100 --unix-socket "$work/socket" "http://unix$1" "${@:2}"; }
 clients=()
 for n in 1 2 3 4 5 6; do
@@ -322,13 +322,13 @@ name="a socket that goes"; kill "$server"; wait "$server"; server=; [ ! -e "$wor
 name="a signal at the start"
 "$bin/astra-infer" worker -c "$stories" --listen "unix:$work/worker" --threads 1 2>"$work/worker.log" &
 worker=$!
-for _ in $(seq 300); do grep -qs 'listening on' "$work/worker.log" && break; sleep 0.1; done
+await "$work/worker.log" "listening on" $worker || report "the worker does not listen"
 serve "a worker" -c "$stories" --strategy single --peers "unix:$work/worker"
 for signal in INT TERM; do
   rm -f "$work/err" # what the one before has said is no sign of this one
   "$program" -c "$stories" --strategy single --peers "unix:$work/worker" --wait 250 --listen 127.0.0.1:0 2>"$work/err" >"$work/out" &
   second=$!
-  for _ in $(seq 300); do grep -qs 'busy with another leader' "$work/err" && break; sleep 0.1; done
+  await "$work/err" "busy with another leader" $second || report "it does not wait for the worker"
   kill -$signal $second
   for _ in $(seq 100); do kill -0 $second 2>/dev/null || break; sleep 0.1; done
   kill -KILL $second 2>/dev/null && report "SIG$signal does not end it"

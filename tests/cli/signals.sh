@@ -19,8 +19,7 @@ saved() {
 begin() {
   "${train[@]}" --max-steps 100000000 --out "$1" </dev/null >out 2>err &
   running=$!
-  for _ in $(seq 300); do grep -qs '^[1-9]' "$1/metrics.csv" && return; sleep 0.1; done
-  report "it does not begin"
+  await "$1/metrics.csv" '^[1-9]' $running || report "it does not begin"
 }
 
 name="SIGTERM twice, as timeout sends it"; begin twice; kill -TERM $running; kill -TERM $running 2>/dev/null; wait $running; code=$?; saved twice 1
@@ -40,7 +39,7 @@ running=
 # A request whose body is not whole yet keeps the first service while the second one already listens.
 name="a service that ends while another takes its path"
 serve() { "${usual[@]}" "$bin/astra-serve" -c one="$stories" --nodes 1 --listen "unix:$work/socket" --no-log 2>"$1.log" 3>&- & }
-says() { for _ in $(seq 300); do grep -qs "$2" "$1.log" && return; sleep 0.1; done; report "$1 does not say '$2': $(cat "$1.log")"; }
+says() { await "$1.log" "$2" || report "$1 does not say '$2': $(cat "$1.log")"; }
 serve first; first=$!; running=$first; says first 'listening on'
 mkfifo body
 curl -sS --unix-socket socket http://astra/v1/completions -X POST -H 'Content-Type: application/json' -T body >answer 2>err &

@@ -76,9 +76,8 @@ answer_of "$work/out" >"$work/expected"
 name="a service"
 "$(dirname "$program")/astra-serve" -c "$work/model" --peers auto "${key[@]}" --listen "unix:$work/http" --threads 1 >"$work/out" 2>"$work/err" &
 service=$!
-for ((i = 0; i < 200; i++)); do ! grep -q "listening on" "$work/err" || break; sleep 0.1; done
+await "$work/err" "listening on" $service || report "$name does not listen"
 [ "$(grep -c "found worker .*:${address[a]##*:}$" "$work/err")" = 1 ] || report "$name does not find worker a"
-err "listening on"
 # One that announces itself later joins; when it is lost, another one takes its number.
 states_become() { # STATES WHAT
   local begun=$SECONDS

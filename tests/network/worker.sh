@@ -81,7 +81,7 @@ err "^node 0 is pid "; err "^node 1 is worker words at ${address[u]}$"
 name="a service, verbose"
 "$bin/astra-serve" -c "$work/text" --peers "${address[u]}" "${key[@]}" --threads 1 -v --listen "unix:$work/http" >"$work/out" 2>"$work/err" </dev/null &
 service=$!
-for ((i = 0; i < 600; i++)); do ! grep -q "listening on" "$work/err" && running $service || break; sleep 0.1; done
+await "$work/err" "listening on" $service || report "$name does not listen"
 kill -TERM $service
 wait $service || report "$name: exit code $?"
 err "^node 0 is pid "; err "^node 1 is worker words at ${address[u]}$"

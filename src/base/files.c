@@ -209,6 +209,28 @@ Status files_write(const char *path, const void *data, size_t size) {
   return files_commit(&writer);
 }
 
+Status files_copy(const char *from, const char *to) {
+  enum { PIECE = 1 << 20 };
+  FileWriter writer;
+  int file, error = 0;
+  size_t left;
+  TRY(open_regular(from, &file, &left, NULL));
+  char *buffer = malloc(PIECE);
+  Status status = buffer ? files_create(&writer, to) : status_no_memory(from, "copying it");
+  if (status == STATUS_OK) {
+    for (size_t part; left > 0 && !error && !ferror(writer.stream); left -= part) {
+      part = left < PIECE ? left : PIECE;
+      error = read_fully(file, buffer, part);
+      if (!error) fwrite(buffer, 1, part, writer.stream); /* commit reports a failure */
+    }
+    if (error) files_abort(&writer);
+    status = error ? fail("read", from, error) : files_commit(&writer);
+  }
+  free(buffer);
+  close(file);
+  return status;
+}
+
 /* NAME.tmp-DIGITS or NAME.tmp-DIGITS-DIGITS. */
 static bool is_temporary(const char *name) {
   const char *mark = NULL;

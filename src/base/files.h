@@ -48,6 +48,9 @@ void files_abort(FileWriter *writer);
 /* Writes a whole file as above. */
 Status files_write(const char *path, const void *data, size_t size);
 
+/* The bytes of one file into another, as above. */
+Status files_copy(const char *from, const char *to);
+
 /* Removes from a directory what writers of this kind left there when they were killed: files of the name above that nobody has locked.
  * *count: how many; their bytes together. Files that cannot be examined or removed are skipped silently. */
 int64_t files_clean(const char *path, int *count);

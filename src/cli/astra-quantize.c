@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
@@ -88,10 +89,7 @@ static Status carry(void *context, const char *name) {
   const Directories *directories = context;
   if (!out_directory_companion(name)) return STATUS_OK;
   char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
-  FileMap map = {0};
-  Status status = source && target ? files_map(&map, source) : status_no_memory(NULL, "a path");
-  if (status == STATUS_OK) status = files_write(target, map.data, map.size);
-  if (map.data) files_unmap(&map);
+  Status status = source && target ? files_copy(source, target) : status_no_memory(NULL, "a path");
   free(source);
   free(target);
   return status;
@@ -117,7 +115,10 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   if (status == STATUS_OK) status = files_each(directory, carry, &directories);
   /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
   if (status == STATUS_OK) status = files_prune(q->out, directory, out_directory_companion);
-  return status == STATUS_OK && q->overwrite ? out_directory_forget(q->out, &directory, 1) : status;
+  if (status == STATUS_OK) status = tokenizer_config_remove_templates(q->out);
+  if (status == STATUS_OK && q->overwrite) status = out_directory_forget(q->out, &directory, 1);
+  if (status == STATUS_OK) status = tokenizer_config_copy_templates(directory, q->out);
+  return status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

@@ -300,7 +300,7 @@ bool out_directory_is_source(const char *directory, const char *const *sources, 
 static bool is_codebooks(const char *name) { return strcmp(name, CHECKPOINT_CODEBOOKS) == 0; }
 
 Status out_directory_forget(const char *out, const char *const *sources, size_t count) {
-  static const char *const folders[] = {"adapter", "best/adapter", "best"};
+  static const char *const folders[] = {TOKENIZER_CONFIG_TEMPLATES, "adapter", "best/" TOKENIZER_CONFIG_TEMPLATES, "best/adapter", "best"};
   if (!out_directory_is_source(out, sources, count)) TRY(files_prune(out, NULL, is_codebooks));
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
     char *folder = files_join(out, folders[i]);

@@ -107,7 +107,7 @@ bool out_directory_companion(const char *name);
 bool out_directory_is_source(const char *directory, const char *const *sources, size_t count);
 
 /* Removes from OUT what belongs to the checkpoint before beside its weights and companions, and would be taken for the new one's: codebooks
- * alone, adapter/, best/. What holds a source stays. */
+ * alone, adapter/, best/, additional_chat_templates/. What holds a source stays. */
 Status out_directory_forget(const char *out, const char *const *sources, size_t count);
 
 /* Takes back what out_directory_try made, where nothing came into it. */

@@ -5,6 +5,8 @@
 #include "base/gguf.h"
 #include "data/tokenizer/tokenizer_config.h"
 #include "serve/jinja.h"
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,32 +87,56 @@ static Status parse(ChatTemplate *template, const char *text, size_t size, const
   return status == STATUS_OK ? status : status_wrap(status, "%s", path);
 }
 
-static Status open_from(ChatTemplate *template, const char *jinja_path, const char *config_path, const char *name, json_t **config,
-                        char **file) {
-  const char *text = NULL;
-  size_t size = 0;
-  TRY(read_config(config_path, config));
-  TRY(keep_tokens(template, *config));
-  if (files_exists(jinja_path) && !name) {
-    TRY(files_read(jinja_path, JINJA_SOURCE_MAX, file, &size));
-    text = *file;
-  } else {
-    TRY(choose_template(*config, config_path, name, &text, &size));
-  }
-  return parse(template, text, size, *file ? jinja_path : config_path);
-}
-
 /* ---- open and close */
 
+/* The path of the file with the template of this name alone, as a new string; *path is NULL where there is none. */
+static Status find_file(const char *directory, const char *name, char **path) {
+  char file[NAME_MAX + 1];
+  const int size = snprintf(file, sizeof file, "%s/%s.jinja", TOKENIZER_CONFIG_TEMPLATES, name);
+  *path = NULL;
+  if (name[0] == '.' || strchr(name, '/') || size >= (int)sizeof file)
+    return status_set(STATUS_BAD_VALUE, "chat template %.100s: a name is wanted, no path: without /, and not beginning with a dot", name);
+  const char *const places[] = {strcmp(name, "default") == 0 ? TOKENIZER_CONFIG_TEMPLATE : file, file};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    *path = files_join(directory, places[i]);
+    if (!*path) return status_no_memory(directory, "the chat template");
+    if (files_exists(*path)) return STATUS_OK;
+    free(*path);
+    *path = NULL;
+  }
+  return STATUS_OK;
+}
+
+static Status open_file(ChatTemplate *template, const char *path) {
+  char *text;
+  size_t size;
+  TRY(files_read(path, JINJA_SOURCE_MAX, &text, &size));
+  Status status = parse(template, text, size, path);
+  free(text);
+  return status;
+}
+
+static Status open_listed(ChatTemplate *template, const json_t *config, const char *path, const char *directory, const char *name) {
+  const char *text;
+  size_t size;
+  Status status = choose_template(config, path, name, &text, &size);
+  if (status == STATUS_NOT_FOUND && name)
+    return status_set(status, "%s: it has no chat template of the name %s: neither a file %s, nor one in chat_template of %s", directory,
+                      name, strcmp(name, "default") == 0 ? TOKENIZER_CONFIG_TEMPLATE : TOKENIZER_CONFIG_TEMPLATES "/NAME.jinja",
+                      TOKENIZER_CONFIG);
+  return status == STATUS_OK ? parse(template, text, size, path) : status;
+}
+
 static Status open_directory(ChatTemplate *template, const char *directory, const char *name) {
-  char *jinja_path = files_join(directory, TOKENIZER_CONFIG_TEMPLATE), *config_path = files_join(directory, TOKENIZER_CONFIG), *file = NULL;
+  char *config_path = files_join(directory, TOKENIZER_CONFIG), *file = NULL;
   json_t *config = NULL;
-  Status status = !jinja_path || !config_path ? status_no_memory(directory, "the chat template")
-                                              : open_from(template, jinja_path, config_path, name, &config, &file);
+  Status status = config_path ? read_config(config_path, &config) : status_no_memory(directory, "the chat template");
+  if (status == STATUS_OK) status = keep_tokens(template, config);
+  if (status == STATUS_OK) status = find_file(directory, name ? name : "default", &file);
+  if (status == STATUS_OK) status = file ? open_file(template, file) : open_listed(template, config, config_path, directory, name);
   json_decref(config);
   free(file);
   free(config_path);
-  free(jinja_path);
   return status;
 }
 

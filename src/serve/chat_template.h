@@ -13,10 +13,11 @@
 
 typedef struct ChatTemplate ChatTemplate;
 
-/* The template beside a checkpoint: the file chat_template.jinja, or chat_template of tokenizer_config.json, a string or a list of
- * {"name", "template"}, of which `name` is taken (NULL: "default", or the only one); of a GGUF file, tokenizer.chat_template. The tokens
+/* The template of this name beside a checkpoint (NULL: "default"): the file chat_template.jinja of the default one,
+ * additional_chat_templates/NAME.jinja of any, or where there is no file chat_template of tokenizer_config.json, a string, which is the
+ * default, or a list of {"name", "template"}, of which NULL takes the only one, too. Of a GGUF file: tokenizer.chat_template. The tokens
  * that templates name (bos_token, eos_token, unk_token, pad_token) are those of tokenizer_config.json. NOT_FOUND: there is no template of
- * this name; BAD_FILE and UNSUPPORTED name file and line. *template is NULL after a failure. */
+ * this name; BAD_VALUE: it is a path; BAD_FILE and UNSUPPORTED name file and line. *template is NULL after a failure. */
 Status chat_template_open(ChatTemplate **template, const char *directory, const char *name);
 void chat_template_free(ChatTemplate *template); /* accepts NULL */
 

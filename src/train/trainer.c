@@ -3,6 +3,7 @@
 #include "train/trainer.h"
 #include "autograd/narrow.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -15,7 +16,6 @@
 #include "train/ranks.h"
 #include "train/state.h"
 #include "vq/pack.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,32 +189,10 @@ static Status write_note(const Session *session, double value, bool kept) {
 
 /* ---------------------------------------------------------------- keeping */
 
-static Status copy_file(const char *from, const char *to) {
-  static const size_t max = (size_t)1 << 20;
-  FileWriter writer;
-  FILE *source = fopen(from, "rb");
-  char *buffer = malloc(max);
-  size_t got = 0;
-  Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read: %s", from, strerror(errno))
-                  : buffer == NULL ? status_no_memory(from, "copying it")
-                                   : files_create(&writer, to);
-  if (status == STATUS_OK) {
-    while ((got = fread(buffer, 1, max, source)) > 0 && fwrite(buffer, 1, got, writer.stream) == got) continue;
-    status = ferror(source) ? status_set(STATUS_IO, "%s: cannot be read", from) : STATUS_OK;
-    if (status == STATUS_OK)
-      status = files_commit(&writer);
-    else
-      files_abort(&writer);
-  }
-  if (source != NULL) fclose(source);
-  free(buffer);
-  return status;
-}
-
 static Status copy_named(const char *out, const char *folder, const char *name) {
   char *from = files_join(out, name), *to = files_join(folder, name);
   Status status = from != NULL && to != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
-  if (status == STATUS_OK && files_exists(from) && !files_is_dir(from)) status = copy_file(from, to);
+  if (status == STATUS_OK && files_exists(from) && !files_is_dir(from)) status = files_copy(from, to);
   free(from);
   free(to);
   return status;
@@ -249,6 +227,8 @@ static Status keep_best(const Session *session) {
   char *best = files_join(out, "best"), *adapter = files_join(out, "adapter"), *to = files_join(out, "best/adapter");
   Status status = best && adapter && to ? copy_files(out, best) : status_no_memory(NULL, "a path");
   if (status == STATUS_OK) status = files_prune(best, out, NULL);
+  if (status == STATUS_OK) status = tokenizer_config_remove_templates(best);
+  if (status == STATUS_OK) status = tokenizer_config_copy_templates(out, best);
   if (status == STATUS_OK) status = session->options.lora_rank > 0 ? copy_files(adapter, to) : files_remove_dir(to);
   free(best);
   free(adapter);
@@ -510,11 +490,12 @@ static Status keep_chat_template(const Session *session, const char *out) {
     if (from == NULL || to == NULL) {
       status = status_no_memory(NULL, "a path");
     } else if (stat(from, &there) == 0 && (stat(to, &here) != 0 || there.st_dev != here.st_dev || there.st_ino != here.st_ino)) {
-      status = copy_file(from, to);
+      status = files_copy(from, to);
     }
     free(from);
     free(to);
   }
+  if (status == STATUS_OK) status = tokenizer_config_copy_templates(folder, out);
   free(folder);
   return status;
 }

@@ -12,6 +12,7 @@ for _ in $(seq 400); do echo "Once upon a time there was a little girl who liked
 expect "a training" 0 --model model --init model --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --out tuned --quiet
 cmp -s model/tokenizer_config.json tuned/tokenizer_config.json || report "tokenizer_config.json is not beside the new checkpoint"
 printf '{{ raise_exception("the file was used") }}' >tuned/chat_template.jinja
+mkdir tuned/additional_chat_templates && printf '{{ raise_exception("the named file was used") }}' >tuned/additional_chat_templates/tools.jinja
 expect "it goes on" 0 --resume tuned --max-steps 2 --quiet
 mkdir -p "$ASTRA_HOME/checkpoints" && cp -R model "$ASTRA_HOME/checkpoints/somebodys-chat"
 cp -R "$stories" bare
@@ -26,9 +27,23 @@ expect "from a GGUF file" 0 --model one-file/model.gguf --dataset text:text.txt 
 [ ! -e of-gguf/chat_template.jinja ] || report "a file beside the GGUF file was taken for its template"
 run "quantised" 0 "$bin/astra-quantize" --checkpoint tuned --out small
 for file in tokenizer_config.json chat_template.jinja; do cmp -s tuned/$file small/$file || report "$file is not beside the quantised checkpoint"; done
+named=additional_chat_templates/tools.jinja
+cmp -s tuned/$named small/$named || report "$named is not beside the quantised checkpoint"
+expect "from a checkpoint with a template that has a name" 0 --model tuned --init tuned --dataset text:text.txt --groups 0 --context 32 --max-steps 1 --keep-best --out again --quiet
+for folder in again again/best; do cmp -s tuned/$named $folder/$named || report "$named is not in $folder"; done
+echo more >small/additional_chat_templates/rag.jinja
+run "quantised again" 0 "$bin/astra-quantize" --checkpoint tuned --out small --overwrite
+[ "$(ls small/additional_chat_templates)" = tools.jinja ] || report "templates of the checkpoint before are left: $(ls small/additional_chat_templates)"
+cp -R small stale && echo more >stale/$named
+run "quantised, without templates" 0 "$bin/astra-quantize" --checkpoint model --out stale --overwrite
+[ ! -e stale/additional_chat_templates ] || report "templates of the checkpoint before are left: $(ls stale/additional_chat_templates)"
 echo hello >line; input=line
 run "a chat" 1 "$bin/astra-chat" -c model -n 1; err "this template was used"
 run "a chat with the file" 1 "$bin/astra-chat" -c small -n 1; err "the file was used"
+run "a chat with the file by its name" 1 "$bin/astra-chat" -c small -n 1 --chat-template default; err "the file was used"
+run "a chat with a named file" 1 "$bin/astra-chat" -c small -n 1 --chat-template tools; err "the named file was used"
+run "a chat with a template that is not there" 1 "$bin/astra-chat" -c small -n 1 --chat-template rag; err "neither a file additional_chat_templates/NAME.jinja"
+run "a chat with a path for a name" 1 "$bin/astra-chat" -c small -n 1 --chat-template ../rag; err "a name is wanted, no path"
 run "a chat with what was trained from a GGUF file" 1 "$bin/astra-chat" -c of-gguf -n 1; err "of the GGUF file, <s>"
 [ $failed = 0 ] && echo "chat templates: kept and used"
 exit $failed

@@ -1,7 +1,9 @@
-/* tokenizer_config.json made from the metadata of a GGUF file. Leaves out: what other programs keep there besides a chat's needs. */
+/* tokenizer_config.json made from the metadata of a GGUF file, and the folder of templates beside one. Leaves out: what other programs keep
+ * there besides a chat's needs. */
 #include "data/tokenizer/tokenizer_config.h"
 #include "base/files.h"
 #include "base/gguf.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <stdlib.h>
@@ -89,5 +91,42 @@ Status tokenizer_config_save(json_t *config, const char *directory) {
   char *path = files_join(directory, TOKENIZER_CONFIG);
   Status status = path ? tokenizer_write_json(json_incref(config), JSON_INDENT(2), path) : status_no_memory(directory, "a path");
   free(path);
+  return status;
+}
+
+/* ---- templates in files of their own */
+
+typedef struct Folders {
+  const char *from, *to;
+} Folders;
+
+static Status copy_template(void *context, const char *name) {
+  const Folders *folders = context;
+  if (name[0] == '.' || !text_ends_with(name, ".jinja")) return STATUS_OK;
+  char *source = files_join(folders->from, name), *target = files_join(folders->to, name);
+  Status status = source && target ? files_copy(source, target) : status_no_memory(NULL, "a path");
+  free(source);
+  free(target);
+  return status;
+}
+
+static Status copy_folder(const char *from, const char *to) {
+  TRY(files_make_dirs(to));
+  return files_each(from, copy_template, &(Folders){from, to});
+}
+
+Status tokenizer_config_copy_templates(const char *from, const char *to) {
+  char *source = files_join(from, TOKENIZER_CONFIG_TEMPLATES), *target = files_join(to, TOKENIZER_CONFIG_TEMPLATES);
+  Status status = source && target ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK && files_is_dir(source) && !files_same(source, target)) status = copy_folder(source, target);
+  free(source);
+  free(target);
+  return status;
+}
+
+Status tokenizer_config_remove_templates(const char *directory) {
+  char *folder = files_join(directory, TOKENIZER_CONFIG_TEMPLATES);
+  const Status status = folder ? files_remove_dir(folder) : status_no_memory(NULL, "a path");
+  free(folder);
   return status;
 }

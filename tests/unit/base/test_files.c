@@ -272,6 +272,24 @@ static void pruning_leaves_what_the_original_has(void **state) {
   assert_int_equal(files_remove_dir(in("original")), STATUS_OK);
 }
 
+static void a_copy_has_the_bytes(void **state) {
+  (void)state;
+  enum { SIZE = (2 << 20) + 5 }; /* more than are read at once */
+  char *data = calloc(SIZE, 1), *copied;
+  size_t size;
+  data[0] = 'a', data[SIZE - 1] = 'z';
+  assert_int_equal(files_write(in("source"), data, SIZE), STATUS_OK);
+  assert_int_equal(files_copy(in("source"), in("copy")), STATUS_OK);
+  assert_int_equal(files_read(in("copy"), SIZE, &copied, &size), STATUS_OK);
+  assert_int_equal(size, SIZE);
+  assert_memory_equal(copied, data, SIZE);
+  free(copied);
+  free(data);
+  assert_int_equal(files_copy(in("absent"), in("copy")), STATUS_NOT_FOUND);
+  assert_int_equal(files_copy(in("."), in("copy")), STATUS_BAD_FILE);
+  assert_true(files_exists(in("copy")));
+}
+
 static void an_absent_file_counts_as_removed(void **state) {
   (void)state;
   files_make_dirs(in("removed"));
@@ -572,6 +590,7 @@ int main(void) {
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
       cmocka_unit_test(pruning_leaves_what_the_original_has),
+      cmocka_unit_test(a_copy_has_the_bytes),
       cmocka_unit_test(an_absent_file_counts_as_removed),
       cmocka_unit_test(a_walk_visits_files_in_folders_and_ends_in_circles),
       cmocka_unit_test(one_place_may_have_two_names),

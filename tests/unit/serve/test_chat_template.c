@@ -97,7 +97,8 @@ static void named_templates_are_chosen(void **state) {
   check_text(NULL, hello, true, "plain");
   check_text("tool_use", hello, true, "tools");
   assert_int_equal(chat_template_open(&template, folder, "rag"), STATUS_NOT_FOUND);
-  assert_non_null(strstr(status_message(), "tokenizer_config.json: it has no chat template of the name rag"));
+  assert_non_null(strstr(status_message(), "it has no chat template of the name rag: neither a file additional_chat_templates/NAME.jinja, "
+                                           "nor one in chat_template of tokenizer_config.json"));
   assert_null(template);
   write_file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"only\", \"template\": \"one\"}]}");
   check_text(NULL, hello, true, "one");
@@ -116,6 +117,37 @@ static void file_of_its_own_comes_first(void **state) {
   write_file("tokenizer_config.json", "{\"bos_token\": \"<s>\", \"chat_template\": \"old\"}");
   write_file("chat_template.jinja", "{{ bos_token }}new\n");
   check_text(NULL, hello, true, "<s>new");
+  check_text("default", hello, true, "<s>new");
+}
+
+/* As transformers saves them today; a list in tokenizer_config.json is of an earlier version. */
+static void named_files_come_first(void **state) {
+  (void)state;
+  ChatTemplate *template;
+  char *more = files_join(folder, "additional_chat_templates");
+  assert_int_equal(files_make_dirs(more), STATUS_OK);
+  free(more);
+  write_file("tokenizer_config.json",
+             "{\"bos_token\": \"<s>\", \"chat_template\": [{\"name\": \"default\", \"template\": \"old\"}, "
+             "{\"name\": \"tools\", \"template\": \"old tools\"}, {\"name\": \"rag\", \"template\": \"old rag\"}]}");
+  write_file("additional_chat_templates/tools.jinja", "{{ bos_token }}tools");
+  write_file("additional_chat_templates/default.jinja", "another default");
+  check_text(NULL, hello, true, "another default");
+  write_file("chat_template.jinja", "{{ bos_token }}new");
+  check_text(NULL, hello, true, "<s>new");
+  check_text("default", hello, true, "<s>new");
+  check_text("tools", hello, true, "<s>tools");
+  check_text("rag", hello, true, "old rag");
+  static const char *const paths[] = {"../chat_template", "/tools", "sub/tools", ".tools", "..", ""};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    assert_int_equal(chat_template_open(&template, folder, paths[i]), paths[i][0] ? STATUS_BAD_VALUE : STATUS_NOT_FOUND);
+    assert_null(template);
+  }
+  assert_int_equal(chat_template_open(&template, folder, "../chat_template"), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "chat template ../chat_template: a name is wanted, no path"));
+  write_file("additional_chat_templates/tools.jinja", "\n{% if %}");
+  assert_int_equal(chat_template_open(&template, folder, "tools"), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "additional_chat_templates/tools.jinja: chat template, line 2: an expression is expected"));
 }
 
 static void gguf_files_have_their_own(void **state) {
@@ -236,6 +268,7 @@ int main(void) {
                                      cmocka_unit_test_setup_teardown(named_templates_are_chosen, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(a_length_without_a_limit_is_accepted, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(file_of_its_own_comes_first, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(named_files_come_first, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(gguf_files_have_their_own, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(broken_templates_name_file_and_line, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(parts_are_joined, set_up, tear_down),

@@ -108,6 +108,7 @@ static void note_completion(Choice *c, const EngineToken *token, const char *tex
   if (json_is_object(top) && name && isfinite(token->logprob)) json_object_set_new(top, json_string_value(name), number(token->logprob));
   for (int i = 0; i < token->top_count && json_is_object(top); i++) {
     size_t size;
+    if (token->top[i].id == token->id) continue; /* the first word of a text is named without its space: another name than its piece */
     const char *piece = piece_of(c, token->top[i].id, &size);
     json_t *other = token_name(piece, size);
     const char *key = other ? json_string_value(other) : NULL; /* special tokens may share one: it is the likeliest one's */

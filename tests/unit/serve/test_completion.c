@@ -33,6 +33,17 @@ static void echoes_with_logprobs(void **state) {
   finish(f);
 }
 
+/* The first word of a text has lost the space that its token begins with: it is one token all the same. */
+static void first_words_are_listed_once(void **state) {
+  (void)state;
+  Fixture *f = start(letters, 4);
+  json_t *v = post(f, "/v1/completions", "{\"prompt\": \"Once\", \"max_tokens\": 0, \"logprobs\": 2, \"echo\": true}", 200);
+  check_part(v, "choices.0.logprobs.tokens", "[\"\",\"Once\"]");
+  check_part(v, "choices.0.logprobs.top_logprobs.1", "{\"Once\":-4.03,\" ne\":-4.04}");
+  json_decref(v);
+  finish(f);
+}
+
 /* What was predicted has a log-probability, the end token too: clients that rate texts take their lists of prompt and one token apart by
  * its place. It is no text and no new token, and of a chat no part of the message. */
 static void end_tokens_have_logprobs(void **state) {
@@ -715,6 +726,7 @@ static void counts_and_tells(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(echoes_with_logprobs),
+                                     cmocka_unit_test(first_words_are_listed_once),
                                      cmocka_unit_test(end_tokens_have_logprobs),
                                      cmocka_unit_test(gives_logprobs_of_chats),
                                      cmocka_unit_test(streams_whole_characters),

@@ -112,6 +112,7 @@ static Status reset(Session *session, const char *system) {
 static void write_text(void *context, const char *text, size_t bytes) {
   Session *session = context;
   cli_write_text(text, bytes);
+  if (ferror(stdout)) stop = 1; /* nobody reads the rest */
   if (bytes > 0) session->line_open = text[bytes - 1] != '\n';
   if (session->text_status == STATUS_OK)
     session->text_status = ARRAY_RESERVE(session->text, session->text_bytes, bytes, session->text_room, "an answer");
@@ -156,7 +157,7 @@ static Status ask(Session *session, const char *text) {
   stop = 0;
   if (session->line_open || status == STATUS_OK) {
     if (session->line_open || answer.bytes == 0) putchar('\n');
-    cli_flush_text();
+    status = cli_flush(status);
     session->line_open = false;
   }
   if (status == STATUS_OK && session->text_status != STATUS_OK) status = status_no_memory(NULL, "an answer");
@@ -204,7 +205,7 @@ static Status obey(Session *session, const char *line, bool *quit) {
   const bool resets = is_command(line, "/reset");
   if ((quits || helps || resets) && rest[0]) return status_set(STATUS_BAD_VALUE, "%.*s takes nothing behind it", (int)name, line);
   if (quits) return *quit = true, STATUS_OK;
-  if (helps) return fputs(commands, stdout), cli_flush_text(), STATUS_OK;
+  if (helps) return fputs(commands, stdout), cli_flush(STATUS_OK);
   if (resets) {
     const json_t *first = json_array_get(session->messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
@@ -217,14 +218,14 @@ static Status obey(Session *session, const char *line, bool *quit) {
   return status_set(STATUS_BAD_VALUE, "%.*s is no command; /help lists them", (int)name, line);
 }
 
-/* One line or several that were joined. A failure is told; at a terminal the conversation goes on. */
+/* One line or several that were joined. A failure is told; at a terminal the conversation goes on, unless its answers cannot be written. */
 static Status take(Session *session, const char *line, bool *quit) {
   Status status = STATUS_OK;
   if (line[0] == '/' && line[1] != '/')
     status = obey(session, line, quit);
   else if (line[strspn(line, " \t")])
     status = ask(session, line[0] == '/' ? line + 1 : line);
-  if (status == STATUS_OK || !session->terminal) return status;
+  if (status == STATUS_OK || !session->terminal || ferror(stdout)) return status;
   log_error("%s", status_message());
   return STATUS_OK;
 }

@@ -159,8 +159,7 @@ static Status cli_no_command(const CliProgram *program, const char *given) {
   return status_set(STATUS_BAD_USAGE, "unknown command '%s'; the commands are: %s", given, known);
 }
 
-/* stdout is where results go: a full disk or a closed pipe there is a failure, not a success. */
-static Status cli_flush(Status status) {
+Status cli_flush(Status status) {
   cli_flush_text();
   if (status == STATUS_OK && ferror(stdout))
     return status_set(STATUS_IO, "standard output: cannot be written%s%s", stdout_error ? ": " : "",

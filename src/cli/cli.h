@@ -23,6 +23,10 @@ void cli_write_text(const char *text, size_t bytes);
 /* Flushes stdout; why that fails is kept for the message at the program's end, when a second attempt would not say it. */
 void cli_flush_text(void);
 
+/* The same after a step that ended with `status`. stdout is where results go: a full disk or a closed pipe there is a failure (IO), not a
+ * success. */
+Status cli_flush(Status status);
+
 /* All that a stream holds, with a NUL behind it; *data is to be freed, also after a failure. BAD_VALUE and IO (errno says why), without a
  * message: more than `max` bytes, or a failure. NO_MEMORY: for `what`. INTERRUPTED: *stop, which a signal sets, whereupon a read that waits
  * returns; NULL: nothing does. */

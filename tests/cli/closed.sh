@@ -16,6 +16,11 @@ if [ -e /dev/full ]; then
   "$bin/astra-data" decode -t "$stories" -f "$work/ids" 2>"$work/err" >/dev/full; ended 1
   err 'standard output: cannot be written: No space left on device'
 fi
+if [ -e /dev/full ]; then
+  name="a chat for a full disk"; printf 'Once\nOnce\nOnce\n' | "$bin/astra-chat" -c "$stories" -n 1 -m 24 2>"$work/err" >/dev/full; ended 1
+  err 'standard output: cannot be written: No space left on device'
+  ! grep -q 'was ended after' "$work/err" || report "it goes on where nobody reads"
+fi
 name="a prompt from a closed input"; "$program" generate -c "$stories" --prompt-file - -m 4 --quiet 2>"$work/err" <&-; ended 1
 name="two devices and all closed"; "$program" -c "$classifier" --nodes 2 --json "$picture" <&- >&- 2>&-; ended 1
 name="two devices"; "$program" -c "$classifier" --nodes 2 --json "$picture" >"$work/json" <&- 2>&-; ended 0

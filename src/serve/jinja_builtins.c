@@ -324,12 +324,22 @@ static Status filter_length(JinjaRun *run, const JinjaCall *call, JinjaValue *re
   return STATUS_OK;
 }
 
+/* With the arguments of transformers' filter, which are those of Python's json.dumps, and not Jinja's own. */
 static Status filter_tojson(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   size_t start = run->size;
   int64_t indent = -1;
-  JinjaText text;
-  if (given(call, 0) && call->given[0].kind != JINJA_NONE) TRY(want_whole(run, &call->given[0], &indent));
-  TRY(jinja_write_value(run, &call->self, &(JinjaForm){.json = true, .indent = indent < 0 ? -1 : indent < 16 ? (int)indent : 16}));
+  JinjaText text, separators[2];
+  const JinjaValue *pair = &call->given[2];
+  const bool separated = given(call, 2) && pair->kind != JINJA_NONE;
+  if (jinja_true(&call->given[0]))
+    return jinja_fail(run, STATUS_UNSUPPORTED, "tojson with ensure_ascii=true is not supported; it writes all characters as they are");
+  if (given(call, 1) && call->given[1].kind != JINJA_NONE) TRY(want_whole(run, &call->given[1], &indent));
+  if (indent > 16) indent = 16;
+  if (separated && (pair->kind != JINJA_LIST || pair->list->count != 2))
+    return jinja_fail(run, STATUS_BAD_VALUE, "the separators of tojson are two strings, as in (', ', ': ')");
+  for (int i = 0; i < 2 && separated; i++) TRY(want_text(run, &pair->list->items[i], &separators[i]));
+  const JinjaForm form = {.json = true, .indent = indent < 0 ? -1 : (int)indent, .separators = separated ? separators : NULL};
+  TRY(jinja_write_value(run, &call->self, &form));
   TRY(jinja_capture(run, start, &text));
   *result = jinja_string(text);
   return STATUS_OK;
@@ -662,7 +672,7 @@ static const JinjaBuiltin filters[] = {{"abs", filter_abs, 0, {NULL}},
                                        {"selectattr", filter_selectattr, 1, {"attribute", "test", "value"}},
                                        {"string", filter_string, 0, {NULL}},
                                        {"title", filter_title, 0, {NULL}},
-                                       {"tojson", filter_tojson, 0, {"indent"}},
+                                       {"tojson", filter_tojson, 0, {"ensure_ascii", "indent", "separators"}},
                                        {"trim", trim_both, 0, {"chars"}},
                                        {"upper", to_upper, 0, {NULL}},
                                        {NULL, NULL, 0, {NULL}}};

@@ -203,7 +203,8 @@ Status jinja_binary(JinjaRun *run, JinjaOperator op, const JinjaValue *a, const 
 
 typedef struct JinjaForm {
   bool json;
-  int indent; /* up to 16; negative: on one line */
+  int indent;                  /* up to 16; negative: on one line */
+  const JinjaText *separators; /* [2] between items, and behind a key; NULL: as usual */
 } JinjaForm;
 
 /* Writes a value in that form; NULL: as Python's str() does. */

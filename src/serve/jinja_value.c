@@ -546,11 +546,11 @@ static Status write_items(JinjaRun *run, const JinjaValue *value, const JinjaFor
   TRY(write_string(run, map ? "{" : tuple ? "(" : "["));
   for (size_t i = 0; i < count; i++) {
     TRY(jinja_charge(run, 1));
-    if (i > 0) TRY(write_string(run, form->indent < 0 ? ", " : ","));
+    if (i > 0) TRY(form->separators ? jinja_write(run, form->separators[0]) : write_string(run, form->indent < 0 ? ", " : ","));
     TRY(write_break(run, form, depth + 1));
     if (map) {
       TRY(write_quoted(run, value->map->pairs[i].key, form->json));
-      TRY(write_string(run, ": "));
+      TRY(form->separators ? jinja_write(run, form->separators[1]) : write_string(run, ": "));
     }
     TRY(write_within(run, map ? &value->map->pairs[i].value : &value->list->items[i], form, depth + 1));
   }

@@ -82,6 +82,10 @@ static void messages_name_line_and_word(void **state) {
   assert_string_equal(refusal("x\n{{ 'a'.encode() }}", STATUS_UNSUPPORTED),
                       "test, line 2: a string has no method \"encode\" that is supported");
   assert_string_equal(refusal("x\n{{ raise_exception('Roles must alternate') }}", STATUS_BAD_VALUE), "test, line 2: Roles must alternate");
+  assert_string_equal(refusal("{{ 'a' | tojson(true) }}", STATUS_UNSUPPORTED),
+                      "test, line 1: tojson with ensure_ascii=true is not supported; it writes all characters as they are");
+  assert_string_equal(refusal("{{ [] | tojson(separators=',') }}", STATUS_BAD_VALUE),
+                      "test, line 1: the separators of tojson are two strings, as in (', ', ': ')");
   assert_string_equal(refusal("{% for i in [1] %}\n\n{{ i.x.y }}{% endfor %}", STATUS_BAD_VALUE),
                       "test, line 3: \"x\" is undefined, so it has no \"y\"");
   assert_string_equal(refusal("{% if 1 %}\n{% for i in [] %}", STATUS_BAD_FILE),

@@ -74,6 +74,7 @@ static bool enter(Parser *parser) {
 
 static bool is_space(char byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); }
 static bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+static bool is_octal(char byte) { return byte >= '0' && byte <= '7'; }
 static bool begins_name(char byte) { return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_'; }
 
 static bool starts(const Parser *parser, const char *word) {
@@ -97,8 +98,10 @@ static void skip_behind(Parser *parser, char sign, bool block) {
 static size_t put_utf8(char *to, unsigned code) {
   if (code < 0x80) return to[0] = (char)code, 1;
   if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
-  to[0] = (char)(0xe0 | code >> 12), to[1] = (char)(0x80 | (code >> 6 & 63)), to[2] = (char)(0x80 | (code & 63));
-  return 3;
+  if (code < 0x10000)
+    return to[0] = (char)(0xe0 | code >> 12), to[1] = (char)(0x80 | (code >> 6 & 63)), to[2] = (char)(0x80 | (code & 63)), 3;
+  to[0] = (char)(0xf0 | code >> 18), to[1] = (char)(0x80 | (code >> 12 & 63));
+  return to[2] = (char)(0x80 | (code >> 6 & 63)), to[3] = (char)(0x80 | (code & 63)), 4;
 }
 
 static int hex_digit(char byte) {
@@ -107,24 +110,33 @@ static int hex_digit(char byte) {
   return byte >= 'A' && byte <= 'F' ? byte - 'A' + 10 : -1;
 }
 
-/* What stands behind a backslash, as in Python; an unknown letter keeps the backslash. */
+/* A character by its number: `digits` hexadecimal ones behind the letter. */
+static size_t put_number(Parser *parser, char letter, int digits, char *to) {
+  unsigned code = 0;
+  int i = 0;
+  for (; i < digits && parser->at < parser->end; i++, parser->at++) {
+    const int digit = hex_digit(*parser->at);
+    if (digit < 0) break;
+    code = code << 4 | (unsigned)digit;
+  }
+  if (i == digits && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff)) return put_utf8(to, code);
+  fail(parser, STATUS_BAD_FILE, "\\%c in a string is followed by the %d hexadecimal digits of a character", letter, digits);
+  return 0;
+}
+
+/* What stands behind a backslash, as in Python; an unknown letter keeps the backslash. At most as many bytes as it has in the source. */
 static size_t put_escape(Parser *parser, char *to) {
-  static const char letters[] = "ntr\\'\"abfv0", meant[] = "\n\t\r\\'\"\a\b\f\v";
+  static const char letters[] = "ntr\\'\"abfv", meant[] = "\n\t\r\\'\"\a\b\f\v";
   char letter = *parser->at++;
   const char *place = letter ? strchr(letters, letter) : NULL;
-  if (place) return to[0] = place - letters < 10 ? meant[place - letters] : '\0', 1;
+  if (place) return to[0] = meant[place - letters], 1;
   if (letter == '\n') return parser->line++, 0;
-  if (letter == 'x' || letter == 'u') {
-    unsigned code = 0;
-    int digits = letter == 'x' ? 2 : 4, i = 0;
-    for (; i < digits && parser->at + i < parser->end; i++) {
-      int digit = hex_digit(parser->at[i]);
-      if (digit < 0) break;
-      code = code << 4 | (unsigned)digit;
-    }
-    if (i == digits && (code < 0xd800 || code > 0xdfff)) return parser->at += digits, put_utf8(to, code);
-  }
-  return to[0] = '\\', to[1] = letter, 2;
+  if (letter == 'x' || letter == 'u' || letter == 'U') return put_number(parser, letter, letter == 'x' ? 2 : letter == 'u' ? 4 : 8, to);
+  if (letter == 'N') return fail(parser, STATUS_UNSUPPORTED, "\\N in a string, a character by its name, is not supported"), 0;
+  if (!is_octal(letter)) return to[0] = '\\', to[1] = letter, 2;
+  unsigned code = (unsigned)(letter - '0');
+  for (int i = 1; i < 3 && parser->at < parser->end && is_octal(*parser->at); i++) code = code << 3 | (unsigned)(*parser->at++ - '0');
+  return put_utf8(to, code);
 }
 
 static bool read_string(Parser *parser) {
@@ -143,6 +155,7 @@ static bool read_string(Parser *parser) {
     else
       text[size++] = byte;
   }
+  if (parser->status != STATUS_OK) return false;
   parser->at = close + 1;
   parser->token = (Token){TOKEN_STRING, {text, size}};
   return true;

@@ -337,7 +337,7 @@ s.startswith("He")|s.startswith("x")|s.endswith("ld")|s.startswith(("x", "He"))|
 l | map("string") | join("+")|nested.list | map(attribute="role") | list|nested.list | map(attribute="nope", default="-") | list|l | select("odd") | list|l | reject("odd") | list|l | select("gt", 1) | list|["", "a", none] | select | list|nested.list | selectattr("role", "equalto", "q") | list|nested.list | rejectattr("role", "eq", "q") | map(attribute="a") | list|nested.list | selectattr("t", "defined") | list | length|nested.list | selectattr("a") | list | length|["b", "a"] | map("upper") | join
 range(5) | list|range(2, 5) | list|range(10, 0, -3) | list|range(0) | list|range(5)[1:] | list|range(3) | length|range(1, 10, 4) | list|dict(a=1, b="x")|dict(a=1).a|namespace(a=3).a
 l|m|[]|{}|["a", "it's", q, qq, 1.0, none, true, [1], {"a": "b"}]|1.0|100000.0|1e16 if no else 12345678901234567.0|0.00001|0.1 + 0.2|1.5e3 if no else 3.14|x|yes|no|10000000000000000.0|1e3|2.5e-7|(1,)|(1, 'a')|[(1, 2)] | tojson|1234567.125|[0.5, -0.0]
-a if a is defined and a else 0|(s | length) > 3 and "yes"|[1, 2, 3][1]|{"a": {"b": [1, 2]}}.a.b[1]|[[1, 2], [3]][0][1]|"abc"[1]|("a" ~ 1)[1]|(1, 2)[0]|(1, 2) | length|() | length|"%s" is string|{"a": 1,}|[1, 2,]""".replace("\n", "|")
+a if a is defined and a else 0|(s | length) > 3 and "yes"|[1, 2, 3][1]|{"a": {"b": [1, 2]}}.a.b[1]|[[1, 2], [3]][0][1]|"abc"[1]|("a" ~ 1)[1]|(1, 2)[0]|(1, 2) | length|() | length|"%s" is string|{"a": 1,}|"\\U0001F600\\u00e4\\x41"|"\\101\\60\\7x\\1234\\377\\400"|"a\\0b\\08"|"\\d\\q"|[1, 2,]""".replace("\n", "|")
 # A bar separates expressions, unless blanks or a filter's name make it a filter.
 import re
 PIECES = re.split(r"(?<! )\|(?! )", EXPRESSIONS)
@@ -369,7 +369,7 @@ STATEMENTS = [
 ]
 REFUSED = ["{{ missing.x }}", "{{ 1 + 's' }}", "{{ s + 1 }}", "{{ l + 1 }}", "{{ 1 / 0 }}", "{{ 1 % 0 }}", "{{ raise_exception('no ' ~ s) }}", "{% if %}", "{% for x %}{% endfor %}", "{{ 1 + }}", "{{ s", "{% if yes %}", "{% endif %}",
            "{{ (1 }}", "{{ 'abc }}", "{# never", "{% for i in 5 %}{% endfor %}", "{{ 5 | nosuchfilter }}", "{{ 5 is nosuchtest }}", "{% nosuchtag %}", "{{ s.nosuch() }}", "{{ nosuch() }}", "{{ 1 < 's' }}", "{{ none + 1 }}",
-           "{{ s[missing.y] }}", "{% set m.k = 1 %}", "{{ range(1000000) }}", "{% break %}", "{{ l[1 }}", "{{ } }}", "{% else %}", "{% for i in l %}{% endif %}", "{{ missing + 1 }}", "{{ a b }}"]
+           "{{ s[missing.y] }}", "{% set m.k = 1 %}", "{{ range(1000000) }}", "{% break %}", "{{ l[1 }}", "{{ } }}", "{% else %}", "{% for i in l %}{% endif %}", "{{ missing + 1 }}", "{{ a b }}", "{{ '\\x4' }}", "{{ '\\u12g4' }}", "{{ '\\U0001F60' }}", "{{ '\\U00110000' }}"]
 
 
 def raise_exception(message):

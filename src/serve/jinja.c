@@ -40,6 +40,13 @@ static Status find_variable(JinjaRun *run, JinjaText name, JinjaValue *value) {
   return STATUS_OK;
 }
 
+/* Opens a scope in `outer`. It lies in the arena, as a macro that is defined in it may be called when it is over, through a namespace. */
+static Status open_scope(JinjaRun *run, JinjaScope *outer) {
+  TRY(jinja_alloc(run, sizeof *run->scope, &run->scope));
+  *run->scope = (JinjaScope){.outer = outer};
+  return STATUS_OK;
+}
+
 /* ---- expressions */
 
 static Status evaluate(JinjaRun *run, const JinjaNode *node, JinjaValue *value);
@@ -110,28 +117,26 @@ static Status evaluate_arguments(JinjaRun *run, const JinjaNode *list, JinjaArgu
   return STATUS_OK;
 }
 
-/* The text that a macro writes. It sees the template's own variables and its parameters, not those of its caller. */
-static Status call_macro(JinjaRun *run, const JinjaNode *macro, const JinjaArgument *arguments, size_t count, JinjaValue *value) {
-  JinjaScope scope = {.outer = &run->globals}, *outer = run->scope;
+/* The text that a macro writes. It sees its parameters and the variables where it was defined, not those of its caller. */
+static Status call_macro(JinjaRun *run, const JinjaMacro *macro, const JinjaArgument *arguments, size_t count, JinjaValue *value) {
+  JinjaScope *caller = run->scope;
   size_t position = 0, used = 0, start = run->size;
-  for (const JinjaNode *parameter = macro->b; parameter; parameter = parameter->next, position++) {
+  TRY(open_scope(run, macro->scope));
+  for (const JinjaNode *parameter = macro->node->b; parameter; parameter = parameter->next, position++) {
     const JinjaArgument *argument = position < count && arguments[position].name.size == 0 ? &arguments[position] : NULL;
     for (size_t i = 0; i < count && !argument; i++) {
       if (jinja_text_equal(arguments[i].name, parameter->text)) argument = &arguments[i];
     }
     JinjaValue bound = argument ? argument->value : jinja_undefined(parameter->text);
     used += argument != NULL;
-    run->scope = &scope;
     if (!argument && parameter->a) TRY(evaluate(run, parameter->a, &bound));
-    run->scope = outer;
-    TRY(set_variable(run, &scope, parameter->text, bound));
+    TRY(set_variable(run, run->scope, parameter->text, bound));
   }
   if (used < count)
-    return jinja_fail(run, STATUS_BAD_VALUE, "the macro \"%.*s\" does not take these arguments", jinja_shown(macro->text),
-                      macro->text.bytes);
-  run->scope = &scope;
-  TRY(execute(run, macro->list));
-  run->scope = outer;
+    return jinja_fail(run, STATUS_BAD_VALUE, "the macro \"%.*s\" does not take these arguments", jinja_shown(macro->node->text),
+                      macro->node->text.bytes);
+  TRY(execute(run, macro->node->list));
+  run->scope = caller;
   JinjaText text;
   TRY(jinja_capture(run, start, &text));
   *value = jinja_string(text);
@@ -237,6 +242,15 @@ static Status evaluate(JinjaRun *run, const JinjaNode *node, JinjaValue *value) 
 
 /* ---- statements */
 
+/* In a scope of its own. */
+static Status execute_apart(JinjaRun *run, const JinjaNode *list) {
+  JinjaScope *outer = run->scope;
+  TRY(open_scope(run, outer));
+  TRY(execute(run, list));
+  run->scope = outer;
+  return STATUS_OK;
+}
+
 /* Gives names in a row the value, or as many items of it. */
 static Status assign(JinjaRun *run, JinjaScope *scope, const JinjaNode *targets, const JinjaValue *value) {
   if (!targets->next && targets->kind == NODE_NAME) return set_variable(run, scope, targets->text, *value);
@@ -305,15 +319,14 @@ static Status execute_for(JinjaRun *run, const JinjaNode *node) {
   TRY(evaluate(run, node->a, &over));
   TRY(jinja_items(run, &over, &items));
   if (node->c) TRY(filter_items(run, node, &items));
-  if (items.count == 0) return execute(run, node->otherwise);
+  if (items.count == 0) return execute_apart(run, node->otherwise);
   JinjaScope *outer = run->scope;
   for (size_t i = 0; i < items.count; i++) {
-    JinjaScope scope = {.outer = outer};
-    run->scope = &scope;
+    TRY(open_scope(run, outer));
     TRY(jinja_charge(run, 1));
     TRY(describe_loop(run, &items, i, &loop));
-    TRY(assign(run, &scope, node->b, &items.items[i]));
-    TRY(set_variable(run, &scope, (JinjaText){"loop", 4}, loop));
+    TRY(assign(run, run->scope, node->b, &items.items[i]));
+    TRY(set_variable(run, run->scope, (JinjaText){"loop", 4}, loop));
     TRY(execute(run, node->list));
     bool leaves = run->leaving && run->leaving->kind == NODE_BREAK;
     run->leaving = NULL;
@@ -330,12 +343,19 @@ static Status execute_set(JinjaRun *run, const JinjaNode *node) {
   } else {
     size_t start = run->size;
     JinjaText text;
-    TRY(execute(run, node->list));
+    TRY(execute_apart(run, node->list));
     TRY(jinja_capture(run, start, &text));
     value = jinja_string(text);
   }
   run->line = node->line;
   return assign(run, run->scope, node->b, &value);
+}
+
+static Status define_macro(JinjaRun *run, const JinjaNode *node) {
+  JinjaMacro *macro;
+  TRY(jinja_alloc(run, sizeof *macro, &macro));
+  *macro = (JinjaMacro){node, run->scope};
+  return set_variable(run, run->scope, node->text, (JinjaValue){.kind = JINJA_MACRO, .macro = macro});
 }
 
 static Status execute_one(JinjaRun *run, const JinjaNode *node) {
@@ -354,7 +374,7 @@ static Status execute_one(JinjaRun *run, const JinjaNode *node) {
   case NODE_SET:
     return execute_set(run, node);
   case NODE_MACRO:
-    return set_variable(run, run->scope, node->text, (JinjaValue){.kind = JINJA_MACRO, .macro = node});
+    return define_macro(run, node);
   case NODE_GROUP:
     return execute(run, node->list);
   default:

@@ -33,6 +33,7 @@ typedef struct JinjaNode JinjaNode;
 typedef struct JinjaList JinjaList;
 typedef struct JinjaMap JinjaMap;
 typedef struct JinjaBuiltin JinjaBuiltin;
+typedef struct JinjaMacro JinjaMacro;
 
 typedef struct JinjaValue {
   JinjaKind kind;
@@ -44,7 +45,7 @@ typedef struct JinjaValue {
     JinjaList *list;
     JinjaMap *map;
     const JinjaBuiltin *function;
-    const JinjaNode *macro;
+    const JinjaMacro *macro;
   };
 } JinjaValue;
 
@@ -112,7 +113,7 @@ typedef enum JinjaNodeKind {
   NODE_OUTPUT,   /* a */
   NODE_IF,       /* a; list; otherwise */
   NODE_FOR,      /* targets b (names in a row); over a; if c; list; otherwise */
-  NODE_SET,      /* targets b = a, or with a NULL: = what list writes */
+  NODE_SET,      /* targets b = a, or with a NULL: = what list writes, in a scope of its own */
   NODE_MACRO,    /* text; parameters b (names, whose a is the default or NULL); list */
   NODE_BREAK,    /* */
   NODE_CONTINUE, /* */
@@ -166,6 +167,11 @@ typedef struct JinjaScope {
   JinjaVariable *variables;
   struct JinjaScope *outer;
 } JinjaScope;
+
+struct JinjaMacro {
+  const JinjaNode *node;
+  JinjaScope *scope; /* where it was defined, whose variables it sees */
+};
 
 typedef struct JinjaRun {
   const Jinja *template;

@@ -303,6 +303,8 @@ static Status describe_loop(JinjaRun *run, const JinjaList *items, size_t i, Jin
                  {"revindex0", jinja_integer((int64_t)(items->count - i - 1))},
                  {"first", jinja_boolean(i == 0)},
                  {"last", jinja_boolean(i + 1 == items->count)},
+                 {"depth", jinja_integer(1)}, /* of a recursive loop it would be another */
+                 {"depth0", jinja_integer(0)},
                  {"length", jinja_integer((int64_t)items->count)},
                  {"previtem", i > 0 ? items->items[i - 1] : none},
                  {"nextitem", i + 1 < items->count ? items->items[i + 1] : none}};

@@ -584,6 +584,17 @@ COMPARISON(is_greater, OPERATOR_GREATER)
 COMPARISON(is_greater_equal, OPERATOR_GREATER_EQUAL)
 COMPARISON(is_in, OPERATOR_IN)
 
+/* Python's `is`: of lists and mappings whether they are one, of other values whether they are equal and of one kind, as small numbers and
+ * the strings of a template are. */
+static Status is_same(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
+  const JinjaValue *a = &call->self, *b = &call->given[0];
+  *result = jinja_boolean(false);
+  if (a->kind != b->kind) return STATUS_OK;
+  if (a->kind == JINJA_LIST) return result->boolean = a->list == b->list, STATUS_OK;
+  if (a->kind == JINJA_MAP) return result->boolean = a->map == b->map, STATUS_OK;
+  return is_equal(run, call, result);
+}
+
 /* ---- functions */
 
 static Status function_range(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
@@ -698,7 +709,7 @@ static const JinjaBuiltin tests[] = {{"boolean", is_boolean, 0, {NULL}},
                                      {"none", is_none, 0, {NULL}},
                                      {"number", is_number, 0, {NULL}},
                                      {"odd", is_odd, 0, {NULL}},
-                                     {"sameas", is_equal, 1, {"other"}},
+                                     {"sameas", is_same, 1, {"other"}},
                                      {"sequence", is_sequence, 0, {NULL}},
                                      {"string", is_string, 0, {NULL}},
                                      {"true", is_true, 0, {NULL}},

@@ -404,9 +404,7 @@ static void look_at_all(Completion *c) {
   for (int i = 0; i < c->next; i++)
     if (!c->jobs[i].done) look_at(c, &c->jobs[i]);
   submit_more(c);
-  if (c->request && http_late(c->request))
-    fail(c, 503, NULL,
-         http_draining(c->service->http) ? "the service is shutting down" : "the answer was not complete within --request-timeout");
+  if (c->request && http_late(c->request)) fail(c, 503, NULL, http_late_reason(c->request));
 }
 
 /* ---- answers */

@@ -43,6 +43,11 @@ const char *http_id(const HttpRequest *r) { return r->id; }
 bool http_gone(const HttpRequest *r) { return atomic_load(&r->gone); }
 bool http_late(const HttpRequest *r) { return atomic_load(&r->late); }
 
+/* While the service drains, requests have their time. */
+const char *http_late_reason(const HttpRequest *r) {
+  return atomic_load(&r->http->expired) ? "the service is shutting down" : "the answer was not complete within --request-timeout";
+}
+
 const char *http_field(const HttpRequest *r, const char *name) { return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name); }
 
 const char *http_argument(const HttpRequest *r, const char *name) {

@@ -71,7 +71,8 @@ const char *http_field(const HttpRequest *request, const char *name);    /* of t
 const char *http_argument(const HttpRequest *request, const char *name); /* behind "?"; NULL: not there */
 const char *http_body(const HttpRequest *request, size_t *bytes);        /* with a NUL behind */
 bool http_gone(const HttpRequest *request);                              /* nobody waits for the answer */
-bool http_late(const HttpRequest *request);                              /* request_seconds are over */
+bool http_late(const HttpRequest *request);                              /* request_seconds are over, or http_expire */
+const char *http_late_reason(const HttpRequest *request);                /* of one that is late, for its client */
 
 /* Adds a member to the log's line; takes value over. */
 void http_note(HttpRequest *request, const char *name, json_t *value);

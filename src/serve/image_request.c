@@ -160,10 +160,9 @@ static bool take_batch(ImageRequest *r) {
 
 /* The answer came too late, or the service ends: the queue was not full. */
 static void refuse_late(const ImageRequest *r, HttpRequest *request) {
-  const bool ends = http_draining(r->service->http) || r->last.end == ENGINE_CANCELLED;
   http_retry_after(request, engine_retry_seconds(r->model->engine));
   http_reply_error(request, 503, NULL, NULL, "%s",
-                   ends ? "the service is shutting down" : "the answer was not complete within --request-timeout");
+                   r->last.end == ENGINE_CANCELLED ? "the service is shutting down" : http_late_reason(request));
 }
 
 static bool ready(void *context, HttpRequest *request) {

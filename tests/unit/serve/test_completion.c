@@ -667,6 +667,24 @@ static void drains(void **state) {
   finish(f);
 }
 
+/* A service that drains gives requests their time: that it was too short is not the shutdown's doing. */
+static void late_answers_while_draining_are_late(void **state) {
+  (void)state;
+  static char text[1 << 16];
+  Fixture *f = start_with(letters, 4, limit_time);
+  f->engine.hold = true;
+  f->engine.hold_after = 1;
+  int fd = client_connect(f->port, 0);
+  client_send_post(fd, "/v1/completions", "{\"prompt\": \"H\", \"max_tokens\": 4, \"stream\": true}");
+  wait_until(&f->engine.count, 1);
+  http_drain(f->service.http);
+  client_drain(fd, text, sizeof text);
+  assert_non_null(strstr(text, "the answer was not complete within --request-timeout"));
+  assert_null(strstr(text, "shutting down"));
+  close(fd);
+  finish(f);
+}
+
 static void expires(void **state) {
   (void)state;
   Fixture *f = start(letters, 4);
@@ -750,6 +768,7 @@ int main(void) {
                                      cmocka_unit_test(late_answers_end),
                                      cmocka_unit_test(slow_readers_get_it_in_one),
                                      cmocka_unit_test(drains),
+                                     cmocka_unit_test(late_answers_while_draining_are_late),
                                      cmocka_unit_test(expires),
                                      cmocka_unit_test(counts_and_tells)};
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);

@@ -176,11 +176,31 @@ static void large_images_leave_time(void **state) {
   }
 }
 
+/* An image whose classes do not come, sent before the service drains; what its client reads. */
+static void drain_with_an_image(Fixture *f, bool expires, char *text, size_t room) {
+  char bytes[128], head[256];
+  const size_t size = make_image(10, bytes, sizeof bytes);
+  f->images.hold = true;
+  int fd = client_connect(f->port, 0);
+  snprintf(head, sizeof head,
+           "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\nContent-Type: image/x-portable-pixmap\r\nContent-Length: %zu\r\n\r\n", size);
+  client_send(fd, head);
+  assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+  wait_until(&f->images.count, 1);
+  http_drain(f->service.http);
+  if (expires) http_expire(f->service.http);
+  client_drain(fd, text, room);
+  assert_non_null(strstr(text, "503"));
+  assert_null(strstr(text, "queue_full"));
+  close(fd);
+  finish(f);
+}
+
 /* Neither a late answer nor the end of the service is a full queue. */
 static void late_images_end(void **state) {
   (void)state;
   static char text[1 << 16];
-  char bytes[128], head[256];
+  char bytes[128];
   const char *fields[] = {"Content-Type: image/x-portable-pixmap", NULL};
   size_t size = make_image(10, bytes, sizeof bytes);
   Fixture *f = start_with(letters, 4, limit_time);
@@ -194,21 +214,10 @@ static void late_images_end(void **state) {
   wait_until(&f->images.cancelled, 1);
   finish(f);
 
-  f = start(letters, 4);
-  f->images.hold = true;
-  int fd = client_connect(f->port, 0);
-  snprintf(head, sizeof head, "POST /v1/images/classify HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: %zu\r\n\r\n", fields[0], size);
-  client_send(fd, head);
-  assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
-  wait_until(&f->images.count, 1);
-  http_drain(f->service.http);
-  http_expire(f->service.http);
-  client_drain(fd, text, sizeof text);
-  assert_non_null(strstr(text, "503"));
+  drain_with_an_image(start(letters, 4), true, text, sizeof text);
   assert_non_null(strstr(text, "shutting down"));
-  assert_null(strstr(text, "queue_full"));
-  close(fd);
-  finish(f);
+  drain_with_an_image(start_with(letters, 4, limit_time), false, text, sizeof text); /* a service that drains gives requests their time */
+  assert_non_null(strstr(text, "the answer was not complete within --request-timeout"));
 }
 
 int main(void) {

@@ -85,7 +85,7 @@ void http_retry_after(HttpRequest *request, int seconds);
 
 /* copied: else data stays until the service has ended. */
 void http_reply(HttpRequest *request, int status, const char *type, const void *data, size_t bytes, bool copied);
-void http_reply_json(HttpRequest *request, int status, json_t *value); /* takes value over; NULL: no memory, 500 */
+void http_reply_json(HttpRequest *request, int status, json_t *value); /* takes value over; NULL: no memory, 503 with Retry-After */
 
 /* {"error": {"message", "type", "param", "code"}} as OpenAI's clients read it; param and code may be NULL. */
 void http_reply_error(HttpRequest *request, int status, const char *param, const char *code, const char *format, ...)

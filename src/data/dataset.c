@@ -48,10 +48,10 @@ static bool holds_images(const char *path) { return files_is_dir(path) && any_na
 static bool is_class(const char *folder, const char *name) {
   return dataset_split_named(name) == DATASET_SPLIT_NONE && with_join(folder, name, holds_images);
 }
-static bool holds_classes(const char *path) { return files_is_dir(path) && any_name(path, is_class); }
+bool dataset_holds_classes(const char *path) { return files_is_dir(path) && any_name(path, is_class); }
 
 static bool is_training_part(const char *folder, const char *name) {
-  return dataset_split_named(name) == DATASET_SPLIT_TRAIN && with_join(folder, name, holds_classes);
+  return dataset_split_named(name) == DATASET_SPLIT_TRAIN && with_join(folder, name, dataset_holds_classes);
 }
 
 static bool is_text_name(const char *name) {
@@ -75,7 +75,7 @@ static bool suggest_path(const char *given, const char *path, DatasetKind kind, 
   const char *prefix = NULL; /* under which it is a data set */
   if (!files_is_dir(path))
     prefix = text_ends_with(path, ".csv") ? "csv:" : text_ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
-  else if (holds_classes(path) || any_name(path, is_training_part))
+  else if (dataset_holds_classes(path) || any_name(path, is_training_part))
     prefix = "folder:";
   else if (any_name(path, is_text))
     prefix = "text:";

@@ -238,13 +238,24 @@ static Status find_split(const char *directory, char *const *names, size_t count
   return *folder ? STATUS_OK : status_no_memory(directory, "listing it");
 }
 
-/* Without a training part all folders are classes, unless they have the names of a split's other parts. */
+/* Without a training part all folders are classes, unless all have the names of a split's other parts, or one of them holds classes. */
 static Status check_not_parts(const char *directory, char *const *names, size_t count) {
+  const char *part = NULL;
   size_t parts = 0;
-  while (parts < count && dataset_split_named(names[parts]) != DATASET_SPLIT_NONE) parts++;
-  if (count == 0 || parts < count) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: a part \"%s\" without one to train on; expected %s/train/CLASS/image.jpg", directory, names[0],
-                    directory);
+  for (size_t i = 0; i < count; i++) {
+    if (dataset_split_named(names[i]) == DATASET_SPLIT_NONE) continue;
+    char *path = files_join(directory, names[i]);
+    if (!path) return status_no_memory(directory, "listing it");
+    if (!part && dataset_holds_classes(path)) part = names[i];
+    free(path);
+    parts++;
+  }
+  if (!part && parts == count && count > 0) part = names[0];
+  if (!part) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s: a part \"%s\" without one to train on; expected %s/train/CLASS/image.jpg beside it: move the classes to train on "
+                    "into %s/train, or rename \"%s\" if it is a class",
+                    directory, part, directory, directory, part);
 }
 
 /* The folders of the training and of the test part: both of a split, or only the first, which may be `directory` itself. */

@@ -11,6 +11,8 @@ DatasetPart dataset_files_part(int64_t index); /* the part of the index-th image
 typedef enum DatasetSplit { DATASET_SPLIT_NONE, DATASET_SPLIT_TRAIN, DATASET_SPLIT_TEST, DATASET_SPLIT_VALIDATION } DatasetSplit;
 DatasetSplit dataset_split_named(const char *name);
 
+bool dataset_holds_classes(const char *path); /* whether it is a folder with folders of images, as far as names tell */
+
 /* How labels are sorted into classes, for qsort and bsearch over pointers to them: by value when all are whole numbers, else bytewise.
  * Equal are equal texts alone. */
 typedef int DatasetLabelOrder(const void *a, const void *b);

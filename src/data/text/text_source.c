@@ -385,8 +385,9 @@ static Status divide(TextFiles *list, int first, const char *origin, TextPart pa
 static Status add_named(TextFiles *list, const char *folder, char *const named[3], TextPart part) {
   if (part == TEXT_TRAIN && !named[TEXT_TRAIN])
     return status_set(STATUS_NOT_FOUND,
-                      "%s has %s but no training text; train.txt, train.txt.gz or wiki.train.tokens is expected beside it", folder,
-                      strrchr(named[TEXT_VALID], '/') + 1);
+                      "%s has %s but no training text; train.txt, train.txt.gz or wiki.train.tokens is expected beside it, or the files to "
+                      "train on by name, as text:FILE,FILE",
+                      folder, strrchr(named[named[TEXT_VALID] ? TEXT_VALID : TEXT_TEST], '/') + 1);
   TextPart other = part == TEXT_VALID ? TEXT_TEST : TEXT_VALID;
   bool alone = !named[TEXT_VALID] && !named[TEXT_TEST];
   const char *path = part == TEXT_TRAIN || alone ? named[TEXT_TRAIN] : named[part] ? named[part] : named[other];
@@ -399,7 +400,7 @@ static Status add_folder(TextFiles *list, const char *folder, TextPart part) {
   char *named[3] = {NULL, NULL, NULL};
   Status status = STATUS_OK;
   for (int i = 0; i < 3 && status == STATUS_OK; i++) status = named_file(folder, (TextPart)i, &named[i]);
-  if (status == STATUS_OK && !named[TEXT_TRAIN] && !named[TEXT_VALID]) { /* all the texts that it holds */
+  if (status == STATUS_OK && !named[TEXT_TRAIN] && !named[TEXT_VALID] && !named[TEXT_TEST]) { /* all the texts that it holds */
     int first = list->count;
     status = files_walk(folder, visit, list);
     if (status == STATUS_OK && list->count == first)

@@ -8,9 +8,9 @@
  *
  *   a folder with a training file      train.txt, wiki.train.tokens or wiki.train.raw, each perhaps with .gz behind
  *   or a validation file               valid.txt, val.txt, validation.txt, dev.txt, wiki.valid.tokens, wiki.valid.raw
- *   (and perhaps a test file)          test.txt, wiki.test.tokens, wiki.test.raw
- *     the parts are these files; with no validation file the test file serves as one, and the other way round; with only a training file
- *     that is divided as below
+ *   or a test file                     test.txt, wiki.test.tokens, wiki.test.raw
+ *     the parts are these files, the first of which training needs; with no validation file the test file serves as one, and the other
+ *     way round; with only a training file that is divided as below
  *   any other folder                   all *.txt and *.txt.gz in it and in its folders, sorted by name; hidden names are passed over
  *   a file, or such a folder           the last 5% of its unpacked bytes, from the beginning of a line on, are the validation part and the
  *                                      test part; the rest is the training part

@@ -108,6 +108,18 @@ static void test_other_names_of_splits(void **state) {
   }
 }
 
+/* With its images directly in it, beside another class. */
+static void test_class_with_the_name_of_a_part(void **state) {
+  (void)state;
+  Dataset *set;
+  testing_image("c/exam/a.png", 2, 2, 0, 0, 0);
+  testing_image("c/test/a.png", 2, 2, 0, 0, 0);
+  assert_ok(open_folder(&set, "c", DATASET_TRAIN));
+  assert_int_equal(dataset_classes(set), 2);
+  assert_string_equal(dataset_labels(set)[1], "test");
+  dataset_close(set);
+}
+
 static void test_refused(void **state) {
   (void)state;
   Dataset *set;
@@ -123,6 +135,10 @@ static void test_refused(void **state) {
   assert_fails(open_folder(&set, "l", DATASET_TRAIN), STATUS_BAD_FILE, "l: a part \"test\" without one to train on");
   testing_image("l/Validation/cat/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "l", DATASET_TEST), STATUS_BAD_FILE, "l: a part \"Validation\" without one to train on");
+  testing_image("l2/cat/a.png", 2, 2, 0, 0, 0); /* also beside classes: held-out images are no class "test" */
+  testing_image("l2/test/cat/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "l2", DATASET_TRAIN), STATUS_BAD_FILE, "l2: a part \"test\" without one to train on");
+  assert_fails(open_folder(&set, "l2", DATASET_TEST), STATUS_BAD_FILE, "rename \"test\" if it is a class");
   testing_image("m/train/cat/a.png", 2, 2, 0, 0, 0);
   testing_image("m/training/cat/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "m", DATASET_TRAIN), STATUS_BAD_FILE, "m: the folders \"train\" and \"training\" are of the same part");
@@ -184,6 +200,7 @@ int main(void) {
       cmocka_unit_test(test_split),
       cmocka_unit_test(test_every_fifth),
       cmocka_unit_test(test_other_names_of_splits),
+      cmocka_unit_test(test_class_with_the_name_of_a_part),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_circle),
       cmocka_unit_test(test_broken_image),

@@ -109,6 +109,10 @@ static void test_parts_by_name(void **state) {
   text_testing_put("m/valid.txt", "v");
   assert_documents(text_testing_name("text", "m"), TEXT_TEST, "v|");
   assert_refused(text_testing_name("text", "m"), TEXT_TRAIN, STATUS_NOT_FOUND, "has valid.txt but no training text");
+  text_testing_put("e/a.txt", "a\nb\n");
+  text_testing_put("e/test.txt", "e"); /* is not trained on, whatever lies beside it */
+  assert_refused(text_testing_name("text", "e"), TEXT_TRAIN, STATUS_NOT_FOUND, "has test.txt but no training text");
+  assert_documents(text_testing_name("text", "e"), TEXT_VALID, "e|");
 }
 
 /* What the two parts hold together is the whole, in order, cut at the beginning of a line, about a twentieth of it behind the cut. */

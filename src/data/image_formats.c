@@ -337,7 +337,8 @@ enum {
   PROGRESSIVE_FRAME = 0xc2,
   MAX_SCANS = 4,              /* one for each component */
   MAX_PROGRESSIVE_SCANS = 64, /* encoders write about ten */
-  MAX_DIGITS = 8              /* of a number in a PPM or PGM header */
+  MAX_DIGITS = 8,             /* of a number in a PPM or PGM header */
+  MAX_LEVEL = 255
 };
 
 typedef struct Walk {
@@ -423,19 +424,23 @@ static int next_number(Walk *walk) {
   return value;
 }
 
-static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
+/* *max: the level of white. */
+static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin, int *max) {
   Walk walk = {.bytes = bytes, .size = size, .at = 2};
-  int width = next_number(&walk), height = next_number(&walk), max = next_number(&walk);
-  if (width < 0 || height < 0 || max < 0)
+  int width = next_number(&walk), height = next_number(&walk);
+  *max = next_number(&walk);
+  if (width < 0 || height < 0 || *max < 0)
     return status_set(STATUS_BAD_FILE, "%s: broken image (a number in its header is too long)", origin);
-  if (max <= 255) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, max);
+  if (*max == 0) return status_set(STATUS_BAD_FILE, "%s: broken image (its header has no level of white)", origin);
+  if (*max <= MAX_LEVEL) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to %d are accepted", origin, *max, MAX_LEVEL);
 }
 
-/* Looks at JPEG, PPM and PGM; anything else is OK here. Errors name `origin`. */
-static Status image_guard_check(const uint8_t *bytes, size_t size, const char *origin) {
+/* Looks at JPEG, PPM and PGM; anything else is OK here. Errors name `origin`. *max: the level of white in what stb_image decodes. */
+static Status image_guard_check(const uint8_t *bytes, size_t size, const char *origin, int *max) {
+  *max = MAX_LEVEL;
   if (size > 0 && bytes[0] == MARK) return check_jpeg(bytes, size, origin);
-  if (size > 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6')) return check_pnm(bytes, size, origin);
+  if (size > 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6')) return check_pnm(bytes, size, origin, max);
   return STATUS_OK;
 }
 
@@ -628,11 +633,20 @@ static uint8_t *to_rgb(uint8_t *pixels, int channels, size_t count) {
   return rgb;
 }
 
+/* Levels up to `max`, as PPM and PGM may have, to levels up to 255: stb_image hands them on as they are. Higher ones are white. */
+static void stretch_levels(Image *image, int max) {
+  const size_t count = max == MAX_LEVEL ? 0 : (size_t)image->width * image->height * 3;
+  for (size_t i = 0; i < count; i++) {
+    const int level = image->rgb[i] < max ? image->rgb[i] : max;
+    image->rgb[i] = (uint8_t)((level * MAX_LEVEL + max / 2) / max);
+  }
+}
+
 static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   static const stbi_io_callbacks callbacks = {source_read, source_skip, source_ended};
   Source source = {.bytes = bytes, .size = size};
-  int width = 0, height = 0, channels = 0;
-  TRY(image_guard_check(bytes, size, origin));
+  int width = 0, height = 0, channels = 0, max;
+  TRY(image_guard_check(bytes, size, origin, &max));
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
     return status_set(STATUS_BAD_FILE, "%s: not an image that can be read (%s); this build reads %s", origin, failure(), image_formats());
   }
@@ -646,6 +660,7 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, i
   uint8_t *rgb = to_rgb(pixels, channels, (size_t)width * height);
   if (!rgb) return status_set(STATUS_NO_MEMORY, "%s: no memory for %d x %d pixels", origin, width, height);
   *image = (Image){width, height, rgb};
+  stretch_levels(image, max);
   return STATUS_OK;
 }
 

@@ -89,6 +89,29 @@ static void test_bmp_from_the_top(void **state) {
   free(bytes);
 }
 
+/* PPM and PGM say how many levels they have; higher ones than the last are white. */
+static void test_few_levels(void **state) {
+  (void)state;
+  static const struct {
+    const char *bytes;
+    size_t size;
+    uint8_t level;
+  } cases[] = {{"P5 1 1 100\n\144", 12, 255}, {"P5 1 1 100\n\062", 12, 128}, {"P5 1 1 100\n\310", 12, 255}, {"P5 1 1 15\n\7", 11, 119},
+               {"P5 1 1 1\n\0", 10, 0},       {"P5 1 1 1\n\1", 10, 255},     {"P5 1 1 254\n\1", 12, 1},     {"P5 1 1 255\n\375", 12, 253}};
+  Image image;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    assert_ok(image_decode(&image, (const uint8_t *)cases[i].bytes, cases[i].size, "few.pgm"));
+    assert_near(&image, 0, 0, cases[i].level, cases[i].level, cases[i].level, 0);
+    image_release(&image);
+  }
+  assert_ok(image_decode(&image, (const uint8_t *)"P6 2 1 3\n\0\1\2\3\3\0", 15, "few.ppm"));
+  assert_near(&image, 0, 0, 0, 85, 170, 0);
+  assert_near(&image, 1, 0, 255, 255, 0, 0);
+  image_release(&image);
+  assert_fails(image_decode(&image, (const uint8_t *)"P5 1 1 0\n\0", 10, "none.pgm"), STATUS_BAD_FILE,
+               "none.pgm: broken image (its header has no level of white)");
+}
+
 /* In a build without the library the refusal names the package. */
 static void test_optional_formats(void **state) {
   (void)state;
@@ -301,13 +324,21 @@ static void test_reshape(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_formats),          cmocka_unit_test(test_bmp_from_the_top),
-      cmocka_unit_test(test_optional_formats), cmocka_unit_test(test_damaged_optional_formats),
-      cmocka_unit_test(test_many_scans),       cmocka_unit_test(test_formats_are_named),
-      cmocka_unit_test(test_refused),          cmocka_unit_test(test_oversized_huffman_table),
-      cmocka_unit_test(test_truncated),        cmocka_unit_test(test_truncated_to_what_is_read_ahead),
-      cmocka_unit_test(test_png_round_trip),   cmocka_unit_test(test_save_fails),
-      cmocka_unit_test(test_save_says_why),    cmocka_unit_test(test_reshape),
+      cmocka_unit_test(test_formats),
+      cmocka_unit_test(test_bmp_from_the_top),
+      cmocka_unit_test(test_optional_formats),
+      cmocka_unit_test(test_damaged_optional_formats),
+      cmocka_unit_test(test_few_levels),
+      cmocka_unit_test(test_many_scans),
+      cmocka_unit_test(test_formats_are_named),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_oversized_huffman_table),
+      cmocka_unit_test(test_truncated),
+      cmocka_unit_test(test_truncated_to_what_is_read_ahead),
+      cmocka_unit_test(test_png_round_trip),
+      cmocka_unit_test(test_save_fails),
+      cmocka_unit_test(test_save_says_why),
+      cmocka_unit_test(test_reshape),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

@@ -8,8 +8,9 @@
  * order is that of sorted names, so the same folder gives the same set on every machine.
  *
  * A manifest has rows path,label[,split], read as CSV (csv_rows.h). Leaves out: other separators. A first row such as path,label
- * is a header; so is one that names no image where the second row does. Either every row has a split or none has: then every fifth row
- * is for testing. As of folders, rows for validation are for testing only where no others are. Columns after the third are ignored. */
+ * is a header; so is one that names no image where the second row does, or where one of its words is that of a header. Either every row has
+ * a split or none has: then every fifth row is for testing. As of folders, rows for validation are for testing only where no others are.
+ * Columns after the third are ignored. */
 #include "base/array.h"
 #include "base/files.h"
 #include "base/hash.h"
@@ -342,9 +343,11 @@ typedef struct ManifestReader {
   bool past_first;
 } ManifestReader;
 
-static bool is_one_of(const char *text, const char *const *list) {
-  while (*list && strcasecmp(text, *list) != 0) list++;
-  return *list != NULL;
+static bool is_header_word(const char *text) {
+  static const char *const words[] = {"path", "file", "filename", "file_name", "image", "picture", "label", "labels", "class", "category"};
+  size_t at = 0, count = sizeof words / sizeof *words;
+  while (at < count && strcasecmp(text, words[at]) != 0) at++;
+  return at < count;
 }
 
 static Status on_field(void *context, const char *text, size_t length, int64_t line) {
@@ -381,11 +384,32 @@ static void forget_cells(ManifestCells *row) {
   *row = (ManifestCells){0};
 }
 
+static Status find_file(const ManifestReader *reader, const ManifestCells *row, bool *there) {
+  char *path = files_join(reader->manifest->folder, row->fields[0]);
+  if (!path) return status_no_memory(reader->file, "the manifest");
+  *there = files_exists(path) && !files_is_dir(path);
+  free(path);
+  return STATUS_OK;
+}
+
+/* Without this, columns the other way round would make a class of each image. */
+static Status check_order(const ManifestReader *reader, const ManifestCells *row) {
+  bool is_file = false;
+  if (image_has_extension(row->fields[0]) || !image_has_extension(row->fields[1])) return STATUS_OK;
+  TRY(find_file(reader, row, &is_file));
+  if (is_file) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s, line %lld: \"%.40s\" in the place of the label, after \"%.40s\", which is no file: the columns are "
+                    "the other way round; a row is path,label or path,label,split",
+                    reader->file, (long long)row->line, row->fields[1], row->fields[0]);
+}
+
 static Status add_row(ManifestReader *reader, ManifestCells *cells) {
   if (!has_path_and_label(cells)) {
     return status_set(STATUS_BAD_FILE, "%s, line %lld: a row is path,label or path,label,split, and neither path nor label is empty",
                       reader->file, (long long)cells->line);
   }
+  TRY(check_order(reader, cells));
   ManifestRow row = {cells->fields[0], cells->fields[1], DATASET_SPLIT_NONE};
   TRY(read_split(reader, cells, &row.split));
   TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
@@ -395,24 +419,17 @@ static Status add_row(ManifestReader *reader, ManifestCells *cells) {
   return STATUS_OK;
 }
 
-static Status find_file(const ManifestReader *reader, const ManifestCells *row, bool *there) {
-  char *path = files_join(reader->manifest->folder, row->fields[0]);
-  if (!path) return status_no_memory(reader->file, "the manifest");
-  *there = files_exists(path) && !files_is_dir(path);
-  free(path);
-  return STATUS_OK;
-}
-
-/* A row with the words of a header is one. One that names no image by its extension and no file may be one with other words. */
+/* A row with the words of a header is one, also with only one of them where its first cell names no file. One that names no image by its
+ * extension and no file may be one with other words. */
 static Status read_first(ManifestReader *reader) {
-  static const char *const path_names[] = {"path", "file", "filename", "file_name", "image", "picture", NULL};
-  static const char *const label_names[] = {"label", "labels", "class", "category", NULL};
   ManifestCells *row = &reader->row;
   bool is_file = false;
   if (!has_path_and_label(row) || image_has_extension(row->fields[0])) return add_row(reader, row);
-  if (is_one_of(row->fields[0], path_names) && is_one_of(row->fields[1], label_names)) return STATUS_OK;
+  const int words = is_header_word(row->fields[0]) + is_header_word(row->fields[1]);
+  if (words == 2) return STATUS_OK;
   TRY(find_file(reader, row, &is_file));
   if (is_file) return add_row(reader, row);
+  if (words == 1) return STATUS_OK;
   reader->first = *row;
   *row = (ManifestCells){0};
   return STATUS_OK;

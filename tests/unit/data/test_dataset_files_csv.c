@@ -126,6 +126,12 @@ static void test_headers_of_other_words(void **state) {
     assert_string_equal(dataset_labels(set)[2], "2");
     dataset_close(set);
   }
+  /* With one word of a header also where the image of the second row is missing. */
+  write_text("o/list.csv", "image_path,label\ngone.jpg,cat\n0.png,cat\n0.png,dog\n0.png,dog\n");
+  assert_ok(open_csv(&set, "o/list.csv", DATASET_TRAIN));
+  assert_int_equal(dataset_count(set), 4);
+  assert_int_equal(dataset_classes(set), 2);
+  dataset_close(set);
   static const char *const rows[] = {"scan,cat\n0.png,dog\n", "gone.png,cat\n0.png,dog\n", "gone,cat\nlost,dog\n"};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) { /* no headers */
     write_text("o/list.csv", rows[i]);
@@ -137,6 +143,24 @@ static void test_headers_of_other_words(void **state) {
   assert_fails(open_csv(&set, "o/list.csv", DATASET_TRAIN), STATUS_BAD_FILE, "line 1: split \"later\"");
   write_text("o/list.csv", "gone,cat,later\n");
   assert_fails(open_csv(&set, "o/list.csv", DATASET_TRAIN), STATUS_BAD_FILE, "line 1: split \"later\"");
+}
+
+static void test_columns_the_other_way_round(void **state) {
+  (void)state;
+  Dataset *set;
+  testing_image("r/0.png", 2, 2, 0, 0, 0);
+  testing_image("r/scan", 2, 2, 0, 0, 0);
+  static const char *const headers[] = {"label,path\n", "class_name,image_path\n", ""};
+  for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+    char text[128];
+    snprintf(text, sizeof text, "%scat,0.png\ndog,1.png\n", headers[i]);
+    write_text("r/list.csv", text);
+    assert_fails(open_csv(&set, "r/list.csv", DATASET_TRAIN), STATUS_BAD_FILE, "the columns are the other way round");
+    assert_non_null(strstr(status_message(), i < 2 ? "line 2: \"0.png\"" : "line 1: \"0.png\""));
+  }
+  write_text("r/list.csv", "scan,like 0.png\n"); /* a label all the same: its image is there */
+  assert_ok(open_csv(&set, "r/list.csv", DATASET_TRAIN));
+  dataset_close(set);
 }
 
 /* Paths are relative to the manifest; an absolute one stands for itself. */
@@ -243,6 +267,7 @@ int main(void) {
       cmocka_unit_test(test_bad_rows),
       cmocka_unit_test(test_endless_cells),
       cmocka_unit_test(test_headers_of_other_words),
+      cmocka_unit_test(test_columns_the_other_way_round),
       cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_validation_rows),

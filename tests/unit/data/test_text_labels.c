@@ -199,6 +199,24 @@ static void test_options(void **state) {
   text_labels_close(set);
 }
 
+/* They belong to no label; to a text they do. */
+static void test_blanks_around_labels(void **state) {
+  (void)state;
+  char name[700];
+  text_testing_put("blanks.tsv", "ten\t10\nhello\t1 \n again \t 1\r\n");
+  text_testing_put("blanks.csv", "ten,10\nhello,\"1 \"\nagain, 1\n");
+  for (int quoted = 0; quoted < 2; quoted++) {
+    const char *file = quoted ? "blanks.csv" : "blanks.tsv";
+    snprintf(name, sizeof name, "%s:text=1:label=2:test=%s", text_testing_name(quoted ? "csv" : "tsv", file), testing_path(file));
+    LabelledText *set = open_set(name, DATASET_TRAIN);
+    assert_int_equal(text_labels_classes(set), 2); /* by value: 1, 10 */
+    assert_row(set, 0, "ten", 1);
+    assert_row(set, 1, "hello", 0);
+    assert_row(set, 2, quoted ? "again" : " again ", 0);
+    text_labels_close(set);
+  }
+}
+
 /* Every fifth row is for testing: of classes that take turns, all of one. */
 static void test_classes_that_take_turns(void **state) {
   (void)state;
@@ -247,6 +265,7 @@ static void test_bad_rows(void **state) {
     const char *rows, *options, *says;
   } cases[] = {{"a\t1\nb\n", ":text=1:label=2", "f.tsv, line 2: a row of 1 columns; the label is expected in column 2"},
                {"a\t1\n\nb\t\n", ":text=1:label=2", "f.tsv, line 3: an empty label"},
+               {"a\t1\nb\t \n", ":text=1:label=2", "f.tsv, line 2: an empty label"},
                {"\t1\n", ":text=1:label=2", "f.tsv, line 1: an empty text"},
                {"body\tlabel\nx\t1\n", ":text=text", "f.tsv, line 1: no column \"text\" in the header; it has body, label"},
                {"text\tclass\nx\t1\n", "", "no column \"label\" in the header; it has text, class"},
@@ -533,6 +552,7 @@ int main(void) {
                                      CASE(test_samples),
                                      CASE(test_agnews),
                                      CASE(test_options),
+                                     CASE(test_blanks_around_labels),
                                      CASE(test_names),
                                      CASE(test_bad_rows),
                                      CASE(test_endless_cells),

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-static const char extensions[] = "jpg, jpeg, png, bmp, gif, tga, ppm, pgm, webp, tif, tiff";
+static const char extensions[] = "jpg, jpeg, jpe, jif, jfif, png, bmp, gif, tga, ppm, pgm, webp, tif, tiff";
 
 const char *image_extensions(void) { return extensions; }
 

@@ -24,18 +24,22 @@ static void test_split(void **state) {
   testing_image("s/train/dog/a.PNG", 6, 4, 2, 0, 0);
   testing_image("s/train/cat/deeper/x.png", 5, 9, 3, 0, 0);
   testing_image("s/train/.hidden/x.png", 5, 4, 4, 0, 0);
+  testing_image("s/train/cat/y.jfif", 5, 4, 6, 0, 0); /* whose content is looked at, not its name */
+  testing_image("s/train/dog/c.JPE", 5, 4, 7, 0, 0);
   testing_write("s/train/cat/notes.txt", "no image", 8);
   testing_write("s/train/readme.png", "no folder", 9);
   testing_image("s/val/dog/c.png", 5, 4, 5, 0, 0);
   Dataset *train, *test;
   assert_ok(open_folder(&train, "s", DATASET_TRAIN));
-  assert_int_equal(dataset_count(train), 3);
+  assert_int_equal(dataset_count(train), 5);
   assert_int_equal(dataset_classes(train), 2);
   assert_string_equal(dataset_labels(train)[0], "cat");
   assert_string_equal(dataset_labels(train)[1], "dog");
   assert_image(train, 0, 3, 0);
-  assert_image(train, 1, 2, 1); /* a.PNG before b.png */
-  assert_image(train, 2, 1, 1);
+  assert_image(train, 1, 6, 0);
+  assert_image(train, 2, 2, 1); /* a.PNG before b.png */
+  assert_image(train, 3, 1, 1);
+  assert_image(train, 4, 7, 1);
   int width, height;
   assert_false(dataset_fixed_size(train, &width, &height));
   double mean[3], deviation[3];

@@ -36,6 +36,7 @@ typedef struct ImageList {
   ImageFile *files;
   int64_t count;
   size_t room;
+  int64_t others; /* files in folders that are no images by their names */
 } ImageList;
 
 enum { FOLD = 5 }; /* with no split given, image 4, 9, 14... of a class or manifest is for testing */
@@ -128,7 +129,9 @@ typedef struct ClassImages {
 
 static Status visit(void *context, const char *path) {
   const ClassImages *images = context;
-  return image_has_extension(path) ? add_file(images->list, strdup(path), images->label) : STATUS_OK;
+  if (image_has_extension(path)) return add_file(images->list, strdup(path), images->label);
+  images->list->others++;
+  return STATUS_OK;
 }
 
 /* The names of the folders in a directory, sorted bytewise, without those that begin with a dot. Free with files_list_free. */
@@ -213,12 +216,15 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
     status = status_set(STATUS_BAD_FILE, "%s: no images for the %s part; without a %s folder a class needs %d images to hold one out", from,
                         dataset_part_name(part), "test", FOLD);
   }
+  char others[64] = "";
+  if (list.others > 0)
+    snprintf(others, sizeof others, " (%lld other file%s passed over)", (long long)list.others, text_plural(list.others));
   if (status == STATUS_OK) status = attach_files(set, &list);
   release_files(&list);
   if (status != STATUS_OK) return status;
-  return dataset_set_description(set, "image folder %s, %lld image%s, %lld class%s, from %s%s", dataset_part_name(part),
-                                 (long long)set->count, text_plural(set->count), (long long)set->classes, set->classes == 1 ? "" : "es",
-                                 directory,
+  return dataset_set_description(set, "image folder %s, %lld image%s%s, %lld class%s, from %s%s", dataset_part_name(part),
+                                 (long long)set->count, text_plural(set->count), others, (long long)set->classes,
+                                 set->classes == 1 ? "" : "es", directory,
                                  test                   ? ""
                                  : part == DATASET_TEST ? " (every fifth image)"
                                                         : " (but every fifth image)");

@@ -32,6 +32,7 @@ static void test_split(void **state) {
   Dataset *train, *test;
   assert_ok(open_folder(&train, "s", DATASET_TRAIN));
   assert_int_equal(dataset_count(train), 5);
+  assert_non_null(strstr(dataset_describe(train), "image folder train, 5 images (1 other file passed over), 2 classes, from "));
   assert_int_equal(dataset_classes(train), 2);
   assert_string_equal(dataset_labels(train)[0], "cat");
   assert_string_equal(dataset_labels(train)[1], "dog");

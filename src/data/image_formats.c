@@ -587,7 +587,25 @@ typedef struct Source {
   size_t size, at;
   const char *ahead; /* that buffer: the first thing that it reads into */
   bool ran_out;
+  size_t gif_flags; /* where it sees no transparency flag, whatever is there; 0: nowhere */
 } Source;
+
+/* Where the flags of the Graphic Control Extension lie that holds for a GIF's first image; 0 where there is none. The first flag, the
+ * lowest bit, says that a colour is transparent: stb_image would leave black in its place, where other decoders drop alpha and keep the
+ * colour. */
+static size_t find_gif_flags(const uint8_t *bytes, size_t size) {
+  enum { SCREEN_FLAGS = 10, TABLE = 13, HAS_TABLE = 0x80, TABLE_BITS = 7, EXTENSION = 0x21, GRAPHIC_CONTROL = 0xf9, CONTROL_BYTES = 4 };
+  Walk walk = {.bytes = bytes, .size = size, .at = TABLE};
+  if (size < TABLE || memcmp(bytes, "GIF8", 4) != 0) return 0;
+  if (bytes[SCREEN_FLAGS] & HAS_TABLE) walk.at += (size_t)3 * (2 << (bytes[SCREEN_FLAGS] & TABLE_BITS));
+  size_t found = 0;
+  for (; byte_at(&walk, walk.at) == EXTENSION; walk.at++) {
+    if (byte_at(&walk, walk.at + 1) == GRAPHIC_CONTROL && byte_at(&walk, walk.at + 2) == CONTROL_BYTES) found = walk.at + 3;
+    walk.at += 2;
+    for (int length; (length = byte_at(&walk, walk.at)) > 0;) walk.at += 1 + (size_t)length; /* blocks, the last one empty */
+  }
+  return found;
+}
 
 static int source_read(void *user, char *to, int wanted) {
   Source *source = user;
@@ -595,6 +613,8 @@ static int source_read(void *user, char *to, int wanted) {
   if (!source->ahead) source->ahead = to;
   if (taken == 0 || ((int)taken < wanted && to != source->ahead)) source->ran_out = true;
   memcpy(to, source->bytes + source->at, taken);
+  if (source->gif_flags && source->gif_flags >= source->at && source->gif_flags - source->at < taken)
+    to[source->gif_flags - source->at] &= ~1;
   source->at += taken;
   return (int)taken;
 }
@@ -644,7 +664,7 @@ static void stretch_levels(Image *image, int max) {
 
 static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, int pixels_max, const char *origin) {
   static const stbi_io_callbacks callbacks = {source_read, source_skip, source_ended};
-  Source source = {.bytes = bytes, .size = size};
+  Source source = {.bytes = bytes, .size = size, .gif_flags = find_gif_flags(bytes, size)};
   int width = 0, height = 0, channels = 0, max;
   TRY(image_guard_check(bytes, size, origin, &max));
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {

@@ -41,6 +41,10 @@ static void test_formats(void **state) {
       {"ycck.jpg", 8, 8, 4, 4, 198, 81, 36, 4},
       {"rgb.bmp", 3, 2, 2, 1, 9, 99, 199, 0},
       {"rgb.gif", 3, 2, 2, 1, 9, 99, 199, 0},
+      {"transparent.gif", 2, 1, 0, 0, 200, 100, 50, 0},
+      {"transparent.gif", 2, 1, 1, 0, 1, 2, 3, 0}, /* of PNG likewise */
+      {"transparent_local.gif", 2, 1, 0, 0, 200, 100, 50, 0},
+      {"transparent_local.gif", 2, 1, 1, 0, 1, 2, 3, 0}, /* in a colour table of its own, behind two extensions for one image */
       {"rgb.tga", 3, 2, 2, 1, 9, 99, 199, 0},
       {"rgb.ppm", 3, 2, 2, 1, 9, 99, 199, 0},
       {"gray.pgm", 3, 2, 2, 1, 77, 77, 77, 0},

@@ -152,6 +152,24 @@ static Status read_labels(const Fields *fields, ModelConfig *config) {
   return status;
 }
 
+/* Classes are ranked by a softmax: a regression or reward model, whose one output is a value, and labels of which several are true at once
+ * are refused. astra-kmeans writes one class, too, beside codebooks from images that nobody sorted: those have no head. */
+static Status check_task(const Fields *fields, const ModelConfig *config) {
+  static const char only[] = "single_label_classification";
+  const json_t *task = fields_value(fields, "problem_type");
+  if (task && !json_is_string(task)) return fields_bad(fields, "problem_type", "a string");
+  if (task && strcmp(json_string_value(task), only) != 0)
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: problem_type is '%.40s'; only %s, or none, is supported: one class of at least 2, by a softmax", fields->origin,
+                      json_string_value(task), only);
+  if (config->classes > 1 || fields_value(fields, "astra")) return STATUS_OK;
+  return status_set(
+      STATUS_UNSUPPORTED,
+      "%s: %s has one class, as of a regression or reward model, which is not supported; supported are classifiers of at least "
+      "2 classes",
+      fields->origin, fields_value(fields, "id2label") ? "id2label" : "num_labels");
+}
+
 static json_t *labels_json(const ModelConfig *config, bool by_name) {
   json_t *map = json_object();
   for (int64_t i = 0; i < config->classes; i++) {
@@ -189,7 +207,8 @@ static Status read_vision(const Fields *fields, ModelConfig *config) {
     return status_set(STATUS_UNSUPPORTED,
                       "%s: qkv_bias is false; only models whose query, key and value projections have biases are supported",
                       fields->origin);
-  return read_labels(fields, config);
+  TRY(read_labels(fields, config));
+  return check_task(fields, config);
 }
 
 /* Images are resized whole, to the model's size. A crop of the middle leaves them so where they had that size before. */
@@ -433,7 +452,9 @@ static Status read_decoder(const Fields *fields, ModelConfig *config) {
   TRY(fields_whole(fields, "pad_token_id", &config->pad_id));
   TRY(read_end_ids(fields, config));
   TRY(read_architecture(fields, config->kind, &classifies));
-  return classifies ? read_labels(fields, config) : STATUS_OK;
+  if (!classifies) return STATUS_OK;
+  TRY(read_labels(fields, config));
+  return check_task(fields, config);
 }
 
 static json_t *decoder_json(const ModelConfig *config) {

@@ -756,6 +756,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
   TRY(session->task->source->open(session));
+  if (session->classes == 1 && learning(session)) /* codebooks need no classes */
+    return status_set(STATUS_BAD_VALUE, "--dataset %s has one class; a classifier learns to tell at least 2 apart", options->dataset);
   session_choose_batch(session);
   TRY(read_config(session, config));
   TRY(start_weights_find(session));

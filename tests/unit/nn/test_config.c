@@ -310,6 +310,30 @@ static void test_labels(void **state) {
   assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\"},\"num_labels\":3}", STATUS_BAD_FILE, "num_labels");
 }
 
+/* One class of several, by a softmax: nothing else is computed. */
+static void test_task(void **state) {
+  (void)state;
+  static const char *const accepted[] = {"", ",\"problem_type\":null", ",\"problem_type\":\"single_label_classification\"",
+                                         ",\"problem_type\":null,\"id2label\":{\"0\":\"LABEL_0\",\"1\":\"LABEL_1\"}"};
+  char json[512];
+  ModelConfig config;
+  for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+    snprintf(json, sizeof json, "{" SMALL "%s}", accepted[i]);
+    assert_int_equal(parse(&config, json), STATUS_OK);
+    assert_int_equal(config.classes, 2);
+    config_release(&config);
+  }
+  assert_refused("{" SMALL ",\"problem_type\":\"regression\"}", STATUS_UNSUPPORTED, "problem_type is 'regression'");
+  assert_refused("{" SMALL ",\"problem_type\":\"multi_label_classification\",\"num_labels\":5}", STATUS_UNSUPPORTED,
+                 "only single_label_classification, or none, is supported");
+  assert_refused("{" SMALL ",\"problem_type\":1}", STATUS_BAD_FILE, "problem_type must be a string");
+  assert_refused("{" SMALL ",\"num_labels\":1}", STATUS_UNSUPPORTED, "num_labels has one class");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"LABEL_0\"}}", STATUS_UNSUPPORTED, "id2label has one class");
+  assert_int_equal(parse(&config, "{" SMALL ",\"num_labels\":1,\"astra\":{\"groups\":8}}"), STATUS_OK); /* codebooks, of no classes */
+  assert_int_equal(config.classes, 1);
+  config_release(&config);
+}
+
 static void test_refused(void **state) {
   (void)state;
   assert_refused("", STATUS_BAD_FILE, "");
@@ -450,12 +474,12 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),         cmocka_unit_test(test_derived),      cmocka_unit_test(test_class_bias),
-      cmocka_unit_test(test_exchange_blocks), cmocka_unit_test(test_exact_first),  cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_written_fields),  cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object),
-      cmocka_unit_test(test_layout),          cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_refused_astra),   cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),
-      cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),         cmocka_unit_test(test_derived),       cmocka_unit_test(test_class_bias),
+      cmocka_unit_test(test_exchange_blocks), cmocka_unit_test(test_exact_first),   cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_written_fields),  cmocka_unit_test(test_defaults),      cmocka_unit_test(test_astra_object),
+      cmocka_unit_test(test_layout),          cmocka_unit_test(test_labels),        cmocka_unit_test(test_task),
+      cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_astra), cmocka_unit_test(test_preprocessor),
+      cmocka_unit_test(test_files),           cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -180,6 +180,27 @@ static void defaults(void **state) {
   config_release(&config);
 }
 
+/* One class of several, by a softmax: nothing else is computed. What predicts tokens has no classes, whatever the fields say. */
+static void tasks(void **state) {
+  (void)state;
+#define CLASSIFIER GPT2 ",\"architectures\":[\"GPT2ForSequenceClassification\"]"
+  static const char *const accepted[] = {
+      "{" CLASSIFIER ",\"problem_type\":null}", "{" CLASSIFIER ",\"problem_type\":\"single_label_classification\"}",
+      "{" GPT2 ",\"problem_type\":\"regression\",\"num_labels\":1}", "{" LLAMA ",\"id2label\":{\"0\":\"LABEL_0\",\"1\":\"LABEL_1\"}}"};
+  static const int classes[] = {2, 2, 0, 0};
+  for (int i = 0; i < 4; i++) {
+    ModelConfig config;
+    assert_int_equal(parse(&config, accepted[i]), STATUS_OK);
+    assert_int_equal(config.classes, classes[i]);
+    config_release(&config);
+  }
+  assert_refused("{" CLASSIFIER ",\"problem_type\":\"regression\"}", STATUS_UNSUPPORTED, "problem_type is 'regression'");
+  assert_refused("{" CLASSIFIER ",\"problem_type\":\"multi_label_classification\"}", STATUS_UNSUPPORTED, "problem_type");
+  assert_refused("{" CLASSIFIER ",\"id2label\":{\"0\":\"LABEL_0\"}}", STATUS_UNSUPPORTED, "id2label has one class");
+  assert_refused("{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"],\"num_labels\":1}", STATUS_UNSUPPORTED,
+                 "num_labels has one class");
+}
+
 static void scaled_rope(void **state) {
   (void)state;
   static const char *const ways[] = {"{" LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{" ROPE "}}",
@@ -328,9 +349,9 @@ static void golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(presets),  cmocka_unit_test(compression),      cmocka_unit_test(round_trips),  cmocka_unit_test(written_fields),
-      cmocka_unit_test(defaults), cmocka_unit_test(scaled_rope),      cmocka_unit_test(refused_gpt2), cmocka_unit_test(refused_llama),
-      cmocka_unit_test(golden),   cmocka_unit_test(whole_or_nothing),
+      cmocka_unit_test(presets),       cmocka_unit_test(compression), cmocka_unit_test(round_trips),      cmocka_unit_test(written_fields),
+      cmocka_unit_test(defaults),      cmocka_unit_test(tasks),       cmocka_unit_test(scaled_rope),      cmocka_unit_test(refused_gpt2),
+      cmocka_unit_test(refused_llama), cmocka_unit_test(golden),      cmocka_unit_test(whole_or_nothing),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -154,6 +154,21 @@ static void earlier_runs_keep_their_defaults(void **state) {
   session_close(&session);
 }
 
+/* Nothing is learnt from one class; codebooks are made of any images. */
+static void one_class_is_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.dataset = "synthetic:32x32:1";
+  for (SessionUse use = SESSION_TRAIN; use <= SESSION_PLAN; use += SESSION_PLAN - SESSION_TRAIN) {
+    Session session;
+    assert_int_equal(session_open(&session, &options, use), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "--dataset synthetic:32x32:1 has one class"));
+  }
+  Session session;
+  tiny_check(session_open(&session, &options, SESSION_LOOK));
+  session_close(&session);
+}
+
 static void token_losses_are_read(void **state) {
   (void)state;
   static const struct {
@@ -183,7 +198,8 @@ int main(void) {
                                      cmocka_unit_test(the_recipe_averages_class_tokens_by_shares),
                                      cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
                                      cmocka_unit_test(what_is_given_stands),
-                                     cmocka_unit_test(earlier_runs_keep_their_defaults)};
+                                     cmocka_unit_test(earlier_runs_keep_their_defaults),
+                                     cmocka_unit_test(one_class_is_refused)};
   threads_start(1);
   int failures = cmocka_run_group_tests(tests, tiny_make, tiny_remove);
   threads_stop();

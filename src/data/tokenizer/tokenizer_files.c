@@ -142,8 +142,8 @@ static Status write_merges(const Tokenizer *tokenizer, const char *path) {
 
 /* As far as it describes a byte-level BPE with the expression of GPT-2 or Llama-3: the vocabulary, the merges ("LEFT RIGHT" or [LEFT,
  * RIGHT]), ignore_merges, the added tokens, of a post-processor what begins and ends a text. What would change the ids and is not
- * understood is refused: another model, normalizer or expression, a space put in front, added tokens that swallow spaces. Left out:
- * truncation, padding and decoder, which do not change the ids of a text. */
+ * understood is refused: another model, normalizer or expression, a space put in front, added tokens that swallow spaces, more around a
+ * text than what begins it. Left out: truncation, padding and decoder, which do not change the ids of a text. */
 
 static bool is_type(json_t *object, const char *type) {
   const char *text = json_string_value(json_object_get(object, "type"));
@@ -292,16 +292,40 @@ static Status build(Tokenizer **tokenizer, json_t *root, json_t *added) {
 
 /* ---- Begin and end ---- */
 
-/* The TemplateProcessing that a post_processor is or has; NULL: none that says what stands in front of a text. */
-static json_t *find_template(json_t *post) {
-  json_t *steps = json_object_get(post, "processors"), *step, *found = is_type(post, "TemplateProcessing") ? post : NULL;
+/* The TemplateProcessing that a post_processor is or has into *found, which is NULL before and stays it where there is none. */
+static Status find_template(json_t *post, json_t **found) {
+  json_t *step;
   size_t i;
+  if (!post || json_is_null(post) || is_type(post, "ByteLevel")) return STATUS_OK; /* moves the offsets of pieces, not their ids */
   if (is_type(post, "Sequence")) {
-    json_array_foreach(steps, i, step) {
-      if (is_type(step, "TemplateProcessing")) found = step;
-    }
+    json_array_foreach(json_object_get(post, "processors"), i, step) TRY(find_template(step, found));
+    return STATUS_OK;
   }
-  return json_is_array(json_object_get(found, "single")) ? found : NULL;
+  const char *type = json_string_value(json_object_get(post, "type"));
+  if (!is_type(post, "TemplateProcessing") || *found)
+    return status_set(STATUS_UNSUPPORTED,
+                      "post_processor: %s %.40s is not supported; supported are ByteLevel, one TemplateProcessing, or both in "
+                      "a Sequence",
+                      *found ? "a second step of type" : "the type", type ? type : "(none)");
+  *found = post;
+  return STATUS_OK;
+}
+
+/* The name in a piece of a template, {"SpecialToken": {"id": NAME}} or {"Sequence": {"id": "A"}}; NULL: it is none of that kind. */
+static const char *piece_name(json_t *piece, const char *kind) {
+  return json_string_value(json_object_get(json_object_get(piece, kind), "id"));
+}
+
+/* The special token that the template puts in front of a single text; *name NULL: none. No program here puts more around a text. */
+static Status read_single(json_t *template, const char **name) {
+  json_t *single = json_object_get(template, "single");
+  *name = piece_name(json_array_get(single, 0), "SpecialToken");
+  const size_t in_front = *name != NULL;
+  const char *text = piece_name(json_array_get(single, in_front), "Sequence");
+  if (text && strcmp(text, "A") == 0 && json_array_size(single) == in_front + 1) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED,
+                    "post_processor: \"single\" is not $A, the text, with at most one special token in front of it; others, and "
+                    "any behind the text, are not supported");
 }
 
 static Status read_special(const Tokenizer *tokenizer, json_t *template, const char *name, int32_t *id) {
@@ -316,11 +340,10 @@ static Status read_special(const Tokenizer *tokenizer, json_t *template, const c
 /* A template says what stands in front of a text, be it nothing. The end, which it need not have behind one, is the other special token
  * that it lists, unless one has the usual name. */
 static Status read_ends(Tokenizer *tokenizer, json_t *template) {
-  const char *in_front =
-      json_string_value(json_object_get(json_object_get(json_array_get(json_object_get(template, "single"), 0), "SpecialToken"), "id"));
-  const char *name, *other = NULL;
+  const char *in_front, *name, *other = NULL;
   json_t *listed = json_object_get(template, "special_tokens"), *token;
   size_t others = 0;
+  TRY(read_single(template, &in_front));
   tokenizer->begin = -1;
   if (in_front) TRY(read_special(tokenizer, template, in_front, &tokenizer->begin));
   json_object_foreach(listed, name, token) {
@@ -328,6 +351,12 @@ static Status read_ends(Tokenizer *tokenizer, json_t *template) {
   }
   if (tokenizer->end < 0 && others == 1) TRY(read_special(tokenizer, template, other, &tokenizer->end));
   return tokenizer_model_fingerprint(tokenizer);
+}
+
+static Status read_post(Tokenizer *tokenizer, json_t *post) {
+  json_t *template = NULL;
+  TRY(find_template(post, &template));
+  return template ? read_ends(tokenizer, template) : STATUS_OK;
 }
 
 static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, const char *path) {
@@ -338,8 +367,7 @@ static Status parse_json(Tokenizer **tokenizer, const char *text, size_t size, c
                   : !added ? status_no_memory(NULL, "added tokens")
                            : build(tokenizer, root, added);
   status = tokenizer_finish(tokenizer, status, path);
-  json_t *template = find_template(json_object_get(root, "post_processor"));
-  if (status == STATUS_OK && template && (status = read_ends(*tokenizer, template)) != STATUS_OK) {
+  if (status == STATUS_OK && (status = read_post(*tokenizer, json_object_get(root, "post_processor"))) != STATUS_OK) {
     tokenizer_close(*tokenizer);
     *tokenizer = NULL;
     status = status_wrap(status, "%s", path);

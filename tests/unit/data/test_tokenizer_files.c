@@ -204,6 +204,60 @@ static void test_begin_of_a_template(void **state) {
   assert_bad_json(changed(NULL, "post_processor", root), STATUS_BAD_FILE, "the special token 'S'");
 }
 
+#define TEXT(name) "{\"Sequence\": {\"id\": \"" name "\", \"type_id\": 0}}"
+#define TOKEN      "{\"SpecialToken\": {\"id\": \"S\", \"type_id\": 0}}"
+#define TEMPLATE(list)                                                                                                                     \
+  "{\"type\": \"TemplateProcessing\", \"single\": [" list "], \"pair\": [" TEXT("A") ", " TOKEN ", " TEXT("B") "], " LISTED "}"
+#define LISTED         "\"special_tokens\": {\"S\": {\"id\": \"S\", \"ids\": [258], \"tokens\": [\"S\"]}}"
+#define BYTE_LEVEL     "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false}"
+#define SEQUENCE(list) "{\"type\": \"Sequence\", \"processors\": [" list "]}"
+
+static json_t *with_post(const char *post) {
+  json_t *value = json_loads(post, JSON_DECODE_ANY, NULL);
+  assert_non_null(value);
+  return changed(NULL, "post_processor", value);
+}
+
+/* What other programs put around a text is put there here, too, or the file is refused. */
+static void test_post_processors(void **state) {
+  (void)state;
+  static const struct {
+    const char *post;
+    int begin;
+  } accepted[] = {{"null", -1},
+                  {BYTE_LEVEL, -1},
+                  {TEMPLATE(TEXT("A")), -1},
+                  {TEMPLATE(TOKEN ", " TEXT("A")), 258},
+                  {SEQUENCE(""), -1},
+                  {SEQUENCE(BYTE_LEVEL ", " TEMPLATE(TOKEN ", " TEXT("A"))), 258},
+                  {SEQUENCE(SEQUENCE(TEMPLATE(TOKEN ", " TEXT("A"))) ", " BYTE_LEVEL), 258}};
+  for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+    Tokenizer *tokenizer;
+    assert_ok(read_root(&tokenizer, with_post(accepted[i].post)));
+    assert_int_equal(tokenizer_begin(tokenizer), accepted[i].begin);
+    assert_int_equal(tokenizer_end(tokenizer), 259);
+    tokenizer_close(tokenizer);
+  }
+  static const char *const singles[] = {TEMPLATE(TEXT("A") ", " TOKEN),
+                                        TEMPLATE(TOKEN ", " TEXT("A") ", " TOKEN),
+                                        TEMPLATE(TOKEN ", " TOKEN ", " TEXT("A")),
+                                        TEMPLATE(TEXT("A") ", " TEXT("A")),
+                                        TEMPLATE(TEXT("B")),
+                                        TEMPLATE(TOKEN),
+                                        TEMPLATE(""),
+                                        SEQUENCE(BYTE_LEVEL ", " TEMPLATE(TEXT("A") ", " TOKEN)),
+                                        "{\"type\": \"TemplateProcessing\", \"single\": \"$A\", " LISTED "}"};
+  for (size_t i = 0; i < sizeof singles / sizeof *singles; i++)
+    assert_bad_json(with_post(singles[i]), STATUS_UNSUPPORTED, "post_processor: \"single\" is not $A");
+  static const char *const types[][2] = {
+      {"{\"type\": \"RobertaProcessing\", \"sep\": [\"S\", 258], \"cls\": [\"S\", 258]}", "post_processor: the type RobertaProcessing is"},
+      {SEQUENCE("{\"type\": \"BertProcessing\", \"sep\": [\"S\", 258], \"cls\": [\"S\", 258]}"),
+       "the type BertProcessing is not supported"},
+      {"{}", "the type (none) is not supported; supported are ByteLevel, one TemplateProcessing"},
+      {SEQUENCE(TEMPLATE(TEXT("A")) ", " TEMPLATE(TOKEN ", " TEXT("A"))), "a second step of type TemplateProcessing is not supported"}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) assert_bad_json(with_post(types[i][0]), STATUS_UNSUPPORTED, types[i][1]);
+}
+
 static void test_json_that_is_not_understood(void **state) {
   (void)state;
   assert_bad_json(changed("model", "type", json_string("Unigram")), STATUS_UNSUPPORTED, "not BPE");
@@ -486,6 +540,7 @@ int main(void) {
                                      cmocka_unit_test(test_json),
                                      cmocka_unit_test(test_json_of_llama3),
                                      cmocka_unit_test(test_begin_of_a_template),
+                                     cmocka_unit_test(test_post_processors),
                                      cmocka_unit_test(test_json_that_is_not_understood),
                                      cmocka_unit_test(test_added_tokens_that_are_not_special),
                                      cmocka_unit_test(test_longest_added_token_is_taken),

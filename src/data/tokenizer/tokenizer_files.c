@@ -70,6 +70,32 @@ static Status parse_pair(Tokenizer **tokenizer, const char *vocab, size_t vocab_
   return tokenizer_finish(tokenizer, status, path);
 }
 
+/* added_tokens.json, an object from texts to ids, which other programs write beside the two files. It does not say which of the tokens are
+ * special or swallow spaces: all but those that are special here already are refused. */
+static Status check_more_tokens(const Tokenizer *tokenizer, json_t *more) {
+  const char *text;
+  json_t *id;
+  if (!json_is_object(more)) return status_set(STATUS_BAD_FILE, "is not a JSON object from added tokens to ids");
+  json_object_foreach(more, text, id) {
+    const int32_t special = tokenizer_model_special(tokenizer, text);
+    if (special >= 0 && json_is_integer(id) && json_integer_value(id) == special) continue;
+    return status_set(
+        STATUS_UNSUPPORTED,
+        "the added token '%.60s': added tokens are read from tokenizer.json alone; save the tokenizer as that, in Python with "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers",
+        text);
+  }
+  return STATUS_OK;
+}
+
+static Status parse_more_tokens(const Tokenizer *tokenizer, const char *text, size_t size) {
+  json_error_t error;
+  json_t *more = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+  Status status = more ? check_more_tokens(tokenizer, more) : status_set(STATUS_BAD_FILE, "line %d: %s", error.line, error.text);
+  json_decref(more);
+  return status;
+}
+
 /* The piece as files spell it: special tokens as they are, others in the alphabet. `text` has room for 2 size + 1. */
 static size_t spell(const Tokenizer *tokenizer, int32_t id, char *text) {
   size_t size;
@@ -553,12 +579,29 @@ static Status open_pair(Tokenizer **tokenizer, const char *vocab_path, const cha
   return status;
 }
 
+static Status look_for_more(const Tokenizer *tokenizer, const char *folder) {
+  char *path = files_join(folder, "added_tokens.json"), *text = NULL;
+  size_t size = 0;
+  Status status = path ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (path && files_exists(path) && (status = files_read(path, file_max, &text, &size)) == STATUS_OK) {
+    status = parse_more_tokens(tokenizer, text, size);
+    if (status != STATUS_OK) status = status_wrap(status, "%s", path);
+  }
+  free(text);
+  free(path);
+  return status;
+}
+
 /* name: the file in the folder that the layout's name stands for. */
 static Status open_in(Tokenizer **tokenizer, const Layout *layout, const char *folder, const char *name) {
   char *path = files_join(folder, name), *partner = layout->partner ? files_join(folder, layout->partner) : NULL;
   Status status = status_no_memory(NULL, "a path");
   if (path && (partner || !layout->partner))
     status = partner ? open_pair(tokenizer, path, partner) : open_one(tokenizer, layout->parse, path);
+  if (status == STATUS_OK && partner && (status = look_for_more(*tokenizer, folder)) != STATUS_OK) {
+    tokenizer_close(*tokenizer);
+    *tokenizer = NULL;
+  }
   free(path);
   free(partner);
   return status;

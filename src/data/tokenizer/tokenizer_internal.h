@@ -178,6 +178,9 @@ Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pi
 /* Puts a special token in, or with in_text an added one that is not special. */
 Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size, bool in_text);
 
+/* The id of the special or other added token of this text, as add_special got it; -1: there is none. */
+int32_t tokenizer_model_special(const Tokenizer *tokenizer, const char *text);
+
 /* Puts a piece in that is written in GPT-2's alphabet. */
 Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size);
 

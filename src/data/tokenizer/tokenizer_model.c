@@ -388,6 +388,15 @@ Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char 
   return STATUS_OK;
 }
 
+int32_t tokenizer_model_special(const Tokenizer *tokenizer, const char *text) {
+  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+    size_t size;
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i].id, &size);
+    if (size == strlen(text) && memcmp(piece, text, size) == 0) return tokenizer->specials[i].id;
+  }
+  return -1;
+}
+
 Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
   size_t count = 0;
   char *bytes = malloc(size + 1);
@@ -486,22 +495,13 @@ static Status sort_specials(Tokenizer *tokenizer) {
   return STATUS_OK;
 }
 
-static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
-  for (int32_t i = 0; i < tokenizer->special_count; i++) {
-    size_t size;
-    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i].id, &size);
-    if (size == strlen(text) && memcmp(piece, text, size) == 0) return tokenizer->specials[i].id;
-  }
-  return -1;
-}
-
 void tokenizer_model_usual_ends(const Tokenizer *tokenizer, int32_t *begin, int32_t *end) {
   *begin = TOKENIZER_BEGIN;
   *end = TOKENIZER_END;
   if (tokenizer->kind == TOKENIZER_SCORES) return;
-  *begin = find_special(tokenizer, "<|begin_of_text|>");
-  *end = find_special(tokenizer, "<|end_of_text|>");
-  if (*end < 0) *end = find_special(tokenizer, "<|endoftext|>");
+  *begin = tokenizer_model_special(tokenizer, "<|begin_of_text|>");
+  *end = tokenizer_model_special(tokenizer, "<|end_of_text|>");
+  if (*end < 0) *end = tokenizer_model_special(tokenizer, "<|endoftext|>");
 }
 
 Status tokenizer_model_finish(Tokenizer *tokenizer) {

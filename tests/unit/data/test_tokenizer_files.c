@@ -533,8 +533,53 @@ static void test_names(void **state) {
   tokenizer_close(tokenizer);
 }
 
+/* Added tokens beside the two files are not overlooked; those of tokenizer.json are in it. */
+static void test_added_tokens_beside_a_vocabulary(void **state) {
+  (void)state;
+  static const struct {
+    const char *more;
+    Status status;
+    const char *says;
+  } cases[] = {{"{}", STATUS_OK, NULL},
+               {"{\"<|endoftext|>\": 259}", STATUS_OK, NULL},
+               {"{\"<|endoftext|>\": 259, \"<pad>\": 260}", STATUS_UNSUPPORTED,
+                "the added token '<pad>': added tokens are read from tokenizer.json"},
+               {"{\"xyz\": 258}", STATUS_UNSUPPORTED, "the added token 'xyz'"},
+               {"{\"<|endoftext|>\": 260}", STATUS_UNSUPPORTED, "'<|endoftext|>'"},
+               {"[]", STATUS_BAD_FILE, "is not a JSON object"},
+               {"{", STATUS_BAD_FILE, "line 1"}};
+  json_t *object = small_vocab();
+  char *vocab = json_dumps(object, 0);
+  json_decref(object);
+  testing_write("more/vocab.json", vocab, strlen(vocab));
+  testing_write("more/merges.txt", small_merges, sizeof small_merges - 1);
+  free(vocab);
+  Tokenizer *tokenizer;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    testing_write("more/added_tokens.json", cases[i].more, strlen(cases[i].more));
+    for (int file = 0; file < 2; file++) {
+      const char *path = testing_path(file ? "more/merges.txt" : "more");
+      if (cases[i].status == STATUS_OK) {
+        tokenizer = testing_tokenizer(path);
+        assert_encodes(tokenizer, "abc", false, 257);
+        tokenizer_close(tokenizer);
+        continue;
+      }
+      assert_fails(tokenizer_open(&tokenizer, path), cases[i].status, cases[i].says);
+      assert_non_null(strstr(status_message(), "more/added_tokens.json: "));
+      assert_null(tokenizer);
+    }
+  }
+  char *json = json_dumps(object = small_json(), 0);
+  json_decref(object);
+  testing_write("more/tokenizer.json", json, strlen(json));
+  free(json);
+  tokenizer_close(testing_tokenizer(testing_path("more")));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_merges),
+                                     cmocka_unit_test(test_added_tokens_beside_a_vocabulary),
                                      cmocka_unit_test(test_names_of_files),
                                      cmocka_unit_test(test_vocabularies),
                                      cmocka_unit_test(test_json),

@@ -137,6 +137,7 @@ static Status quantize(const Quantize *q, const char *directory) {
   Weights weights;
   Outcome outcome = {0};
   TRY(weights_load(&weights, directory));
+  config_warn_no_preprocessor(weights.config, directory); /* what is written has one */
   outcome.before = lowbit_weights_all_bytes(weights.model);
   Status status = weights_quantise(&weights, q->weights ? WEIGHTS_INT4 : WEIGHTS_INT8);
   if (status == STATUS_OK && weights.lowbit == NULL) status = status_set(STATUS_BAD_VALUE, "%s holds no matrices to round", directory);

@@ -83,7 +83,9 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
  * of images is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added.
  * In place of a directory config_load takes a GGUF file (gguf_model.h). */
-Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
+Status config_load(ModelConfig *config, const char *directory); /* config.json and, where present, the other one of its kind */
+/* Says so where a ViT's directory has no preprocessor_config.json: once, by who reads images for the weights that lie there. */
+void config_warn_no_preprocessor(const ModelConfig *config, const char *directory);
 Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */
 Status config_check(const ModelConfig *config);                       /* all ranges and divisibilities; names the field */
 Status config_check_file(const ModelConfig *config,

@@ -2,6 +2,7 @@
  * that would change the computation and is not supported is refused by name. Objects that are returned are new references; NULL: no
  * memory. */
 #include "base/files.h"
+#include "base/log.h"
 #include "nn/config.h"
 #include "nn/gguf_model.h"
 #include "nn/json_build.h"
@@ -668,6 +669,18 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
   return status;
 }
 
+static const char image_file[] = "preprocessor_config.json";
+
+void config_warn_no_preprocessor(const ModelConfig *config, const char *directory) {
+  char *path = config_is_decoder(config) ? NULL : files_join(directory, image_file);
+  if (path && !files_exists(path))
+    log_warning(
+        "%s has no %s: images are resized bilinearly, and normalised with mean and deviation 0.5, which changes answers if the model "
+        "was trained otherwise; put that file of the model there",
+        directory, image_file);
+  free(path);
+}
+
 static Status read_gguf(void *config, const GgufFile *file) { return gguf_model_config(config, file); }
 
 Status config_load(ModelConfig *config, const char *directory) {
@@ -675,8 +688,8 @@ Status config_load(ModelConfig *config, const char *directory) {
   if (gguf_is_file(directory)) return gguf_read_path(directory, read_gguf, config);
   TRY(parse_file(config, directory, "config.json", false, parse_config));
   bool text = config_is_decoder(config);
-  Status status = parse_file(config, directory, text ? "generation_config.json" : "preprocessor_config.json", true,
-                             text ? parse_generation : parse_preprocessor);
+  Status status =
+      parse_file(config, directory, text ? "generation_config.json" : image_file, true, text ? parse_generation : parse_preprocessor);
   if (status != STATUS_OK) config_release(config);
   return status;
 }
@@ -698,7 +711,7 @@ Status config_save(const ModelConfig *config, const char *directory) {
   if (named != STATUS_OK) return status_wrap(named, "%s/config.json", directory);
   TRY(files_make_dirs(directory));
   const bool decoder = config_is_decoder(config);
-  if (!decoder) TRY(json_build_save(preprocessor_json(config), directory, "preprocessor_config.json"));
+  if (!decoder) TRY(json_build_save(preprocessor_json(config), directory, image_file));
   json_t *root = decoder ? decoder_json(config) : vision_json(config);
   if (config->astra.groups > 0) json_build_put(&root, "astra", astra_json(config));
   return json_build_save(root, directory, "config.json");

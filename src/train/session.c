@@ -209,6 +209,9 @@ static Status start_weights_adopt(Session *session, ModelConfig *config) {
       status = match_head(session, &theirs, config);
     config_release(&theirs);
   }
+  const bool told = own != NULL && images != NULL && files_exists(own) && files_exists(images);
+  if (status == STATUS_OK && !told && !session->options.resumed && checkpoint_is_path(session->options.model))
+    config_warn_no_preprocessor(config, session->options.model);
   free(folder);
   free(own);
   free(images);

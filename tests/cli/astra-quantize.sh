@@ -28,6 +28,8 @@ done
 holds "$(size int4) < $(size int8) && $(size int8) < 0.65 * $(size "$mini")"
 expect "images" 0 -c vit-cifar-g8 -o pictures --json
 jq -e '.matrices == 59 and .weights == "int8" and .bytes_after < 0.55 * .bytes_before' "$work/out" >/dev/null || report "not 59 matrices"
+cp -r "$root/checkpoints/vit-cifar-g8" unprepared; rm unprepared/preprocessor_config.json
+expect "images, prepared nobody knows how" 0 -c ./unprepared -o prepared; err "./unprepared has no preprocessor_config.json"
 run "an image" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
 
 expect "what is there" 1 -c "$mini" -o int8; err "int8"

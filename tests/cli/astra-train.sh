@@ -377,6 +377,12 @@ for field in layer_norm_eps num_attention_heads; do
   [ "$(grep -o "\"$field\": *[0-9.e-]*" adopted/config.json)" = "$(grep -o "\"$field\": *[0-9.e-]*" normal/config.json)" ] || report "$field is the preset's"
 done
 tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
+# Weights that do not say how their images are prepared are warned of once, and not where others say it.
+cp -r run unprepared; rm -r unprepared/training unprepared/preprocessor_config.json
+expect "no preprocessor_config.json" 0 --model unprepared "${data[@]}" --max-steps 1 --out prepared
+[ "$(grep -c "unprepared has no preprocessor_config.json" "$work/err")" = 1 ] || report "$name: $(cat "$work/err")"
+expect "what that wrote goes on" 0 --resume prepared --max-steps 2 -q; silent err
+expect "weights that say it" 0 --model unprepared --init normal "${data[@]}" --groups 0 --max-steps 1 --out said; ! grep -q "has no preprocessor" "$work/err" || report "a warning"
 expect "other images" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
 expect "another depth" 0 "${tiny[@]}" --groups 0 --blocks 3 --max-steps 1 --out deep; err "model: 3 blocks"

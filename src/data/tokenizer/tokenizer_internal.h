@@ -188,7 +188,7 @@ Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *t
 Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size);
 
 /* Appends a merge of two pieces that are written in GPT-2's alphabet. BAD_FILE: one of them, or what they join to, is not in the
- * vocabulary, or the pair was given before. */
+ * vocabulary, or the pair was given before. UNSUPPORTED: one is there, but as an added token. */
 Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t left_size, const char *right, size_t right_size);
 
 /* What begins and ends texts where a file says nothing else: the special tokens of the usual names, -1 for want of one; of a scored

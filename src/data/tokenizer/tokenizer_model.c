@@ -406,18 +406,30 @@ Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *t
   return status;
 }
 
-static Status unknown_piece(const char *bytes, size_t size, const char *what) {
+/* Whether a file calls the piece an added token, by its spelling in GPT-2's alphabet: then it is no ordinary one. */
+static bool is_added(const Tokenizer *tokenizer, const char *bytes, size_t size) {
+  char *spelled = malloc(2 * size + 1);
+  if (spelled) bpe_alphabet_write(bytes, size, spelled);
+  const bool found = spelled && tokenizer_model_special(tokenizer, spelled) >= 0;
+  free(spelled);
+  return found;
+}
+
+static Status unknown_piece(const Tokenizer *tokenizer, const char *bytes, size_t size, const char *what) {
   char shown[PIECE_SHOWN];
-  return status_set(STATUS_BAD_FILE, "%s %s, which is not in the vocabulary", what, show_piece(bytes, size, shown));
+  show_piece(bytes, size, shown);
+  if (is_added(tokenizer, bytes, size))
+    return status_set(STATUS_UNSUPPORTED, "%s %s, which is an added token; a piece that is both is not supported", what, shown);
+  return status_set(STATUS_BAD_FILE, "%s %s, which is not in the vocabulary", what, shown);
 }
 
 Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size) {
   const BpePieces *pieces = &tokenizer->pieces;
   int32_t left = bpe_pieces_find(pieces, bytes, left_size), right = bpe_pieces_find(pieces, bytes + left_size, size - left_size);
   int32_t joined = bpe_pieces_find(pieces, bytes, size);
-  if (left < 0) return unknown_piece(bytes, left_size, "a merge names the piece");
-  if (right < 0) return unknown_piece(bytes + left_size, size - left_size, "a merge names the piece");
-  if (joined < 0) return unknown_piece(bytes, size, "a merge makes the piece");
+  if (left < 0) return unknown_piece(tokenizer, bytes, left_size, "a merge names the piece");
+  if (right < 0) return unknown_piece(tokenizer, bytes + left_size, size - left_size, "a merge names the piece");
+  if (joined < 0) return unknown_piece(tokenizer, bytes, size, "a merge makes the piece");
   bool fresh;
   TRY(bpe_pairs_add(&tokenizer->pairs, left, right, (uint32_t)tokenizer->merge_count, joined, &fresh));
   if (fresh) {
@@ -444,8 +456,9 @@ static Status find_bytes(Tokenizer *tokenizer) {
   for (int byte = 0; byte < 256; byte++) {
     char text = (char)byte;
     tokenizer->byte_ids[byte] = bpe_pieces_find(&tokenizer->pieces, &text, 1);
-    if (tokenizer->byte_ids[byte] < 0)
-      return status_set(STATUS_BAD_FILE, "no piece for the byte 0x%02x alone; all 256 are needed, so that any text can be encoded", byte);
+    if (tokenizer->byte_ids[byte] >= 0) continue;
+    if (is_added(tokenizer, &text, 1)) return unknown_piece(tokenizer, &text, 1, "any text needs the piece");
+    return status_set(STATUS_BAD_FILE, "no piece for the byte 0x%02x alone; all 256 are needed, so that any text can be encoded", byte);
   }
   return STATUS_OK;
 }

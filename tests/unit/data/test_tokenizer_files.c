@@ -62,7 +62,8 @@ static void test_merges(void **state) {
   assert_bad_merges(" b\n", "empty side");
   assert_bad_merges("a \n", "empty side");
   assert_bad_merges("a \xe4\xb8\xad\n", "stands for no byte");
-  assert_bad_merges("<|endoftext|> a\n", "not in the vocabulary");
+  assert_fails(read_vocab_and_merges(&tokenizer, small_vocab(), "<|endoftext|> a\n"), STATUS_UNSUPPORTED,
+               "m.txt: line 1: a merge names the piece '<|endoftext|>', which is an added token");
 }
 
 static void assert_bad_vocab(json_t *vocab, const char *says) {
@@ -301,6 +302,28 @@ static void test_added_tokens_that_are_not_special(void **state) {
   tokenizer_close(again);
   tokenizer_close(other);
   tokenizer_close(tokenizer);
+}
+
+/* Hugging Face's tokenizers let a token be both. */
+static void test_added_tokens_that_are_pieces(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *says;
+    int id;
+  } cases[] = {{"abc", "merge 1: a merge makes the piece 'abc', which is an added token; a piece that is both is not supported", 257},
+               {"ab", "merge 0: a merge makes the piece 'ab', which is an added token", 256},
+               {"\u0120a", "merge 0: a merge makes the piece ' a', which is an added token", 260},
+               {"a", "merge 0: a merge names the piece 'a', which is an added token", 64},
+               {"q", "any text needs the piece 'q', which is an added token", 80}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    json_t *root = small_json(), *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    if (cases[i].id == 260) { /* a piece with a blank is spelled as GPT-2's files do */
+      json_object_set_new(vocab, cases[i].text, json_integer(260));
+      json_array_insert_new(json_object_get(model, "merges"), 0, json_pack("[s, s]", "\u0120", "a"));
+    }
+    json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", cases[i].id, "content", cases[i].text));
+    assert_bad_json(root, STATUS_UNSUPPORTED, cases[i].says);
+  }
 }
 
 /* Where one added token begins as another one does, or is within it: the longest of those that are wanted, as a plain search finds it. */
@@ -588,6 +611,7 @@ int main(void) {
                                      cmocka_unit_test(test_post_processors),
                                      cmocka_unit_test(test_json_that_is_not_understood),
                                      cmocka_unit_test(test_added_tokens_that_are_not_special),
+                                     cmocka_unit_test(test_added_tokens_that_are_pieces),
                                      cmocka_unit_test(test_longest_added_token_is_taken),
                                      cmocka_unit_test(test_many_special_tokens_cost_little),
                                      cmocka_unit_test(test_added_tokens_with_spaces_are_not_cut),

@@ -56,8 +56,10 @@ static double fpar_of(const TokenLayout *layout) {
 }
 
 static Status fpar_batch(Session *session, const TaskBatch *batch, const DeviceMapOptions *map, Rng *rng, FparBatch *to) {
+  DeviceMapOptions shares = *map;
   *to = (FparBatch){.fpar = 0};
-  TRY(device_map_draw(&session->layout, batch->tokens, session->config->astra.class_token, map, rng, session->order));
+  if (shares.devices_max > batch->tokens) shares.devices_min = shares.devices_max = (int)batch->tokens; /* each device needs one */
+  TRY(device_map_draw(&session->layout, batch->tokens, session->config->astra.class_token, &shares, rng, session->order));
   to->fpar = fpar_of(&session->layout);
   emulate_begin_step(&session->emulation, false);
   session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &to->score);

@@ -148,30 +148,36 @@ typedef struct WindowRun {
   const Tokenizer *tokenizer;
   const TextWindows *windows;
   int64_t batch, samples, submitted, collected; /* windows */
-  int32_t *ids, *labels;                        /* [batch, context]: the leader copies them */
+  int32_t *ids, *labels; /* [batch, context], of which a request of shorter windows takes less: the leader copies them */
   FILE *rows;
 } WindowRun;
 
+/* The next windows of one length, as they are divided among the nodes: each of these needs a token. */
+static Status submit_windows(WindowRun *sheet, TextEvaluation *evaluation) {
+  const TextWindows *windows = sheet->windows;
+  const int64_t left = sheet->samples - sheet->submitted, nodes = leader_nodes(sheet->leader);
+  const int64_t count = text_windows_alike(windows, sheet->submitted, left < sheet->batch ? left : sheet->batch);
+  const int64_t rows = text_windows_rows(windows, sheet->submitted), least = nodes < windows->context ? nodes : windows->context;
+  const int64_t width = rows > least ? rows : least;
+  for (int64_t i = 0; i < count; i++)
+    text_windows_fill(windows, sheet->submitted + i, width, sheet->ids + i * width, sheet->labels + i * width);
+  for (int64_t i = 0; i < count * width; i++) {
+    if (sheet->labels[i] < 0) continue;
+    evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
+    evaluation->unscored++;
+  }
+  sheet->submitted += count;
+  return leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, width);
+}
+
 static Status run_windows(WindowRun *sheet, bool quiet, TextEvaluation *evaluation) {
-  const int64_t context = sheet->windows->context;
   RequestScore *score = &evaluation->score;
   Progress progress;
   char note[80] = "";
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (sheet->collected < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) {
-      int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch;
-      for (int64_t i = 0; i < count; i++)
-        text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
-      for (int64_t i = 0; i < count * context; i++) {
-        if (sheet->labels[i] < 0) continue;
-        evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
-        evaluation->unscored++;
-      }
-      sheet->submitted += count;
-      TRY(leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context));
-    }
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_windows(sheet, evaluation));
     LeaderAnswer answer;
     TRY(leader_collect(sheet->leader, &answer));
     if (sheet->rows)

@@ -59,9 +59,10 @@ typedef struct TextEvaluation {
   double seconds;
 } TextEvaluation;
 
-/* The first `samples` (0: all) windows, `batch` to a request; the next request is sent while the last one is computed. Each token but the
- * first is predicted once. The last window is padded, so that every window is divided among the nodes alike; padding
- * is not counted, and no token that counts attends to it. The leader's tokens_max must be at least the windows' context. */
+/* The first `samples` (0: all) windows, up to `batch` to a request; the next request is sent while the last one is computed. Each token but
+ * the first is predicted once. Windows of a request have one length, so that each is divided among the nodes as if it came alone; one of
+ * fewer tokens than nodes is padded, which is not counted, and no token that counts attends to it. The leader's tokens_max must be at least
+ * the windows' context. */
 Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const TextWindows *windows, int64_t samples, int64_t batch,
                          bool quiet, FILE *rows, TextEvaluation *evaluation);
 

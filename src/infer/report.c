@@ -20,21 +20,27 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
 static bool sends_codes(const Leader *leader) { return leader_strategy(leader)->sends_codes; }
 static bool divides_tokens(const Leader *leader) { return leader_strategy(leader)->divides_tokens; }
 
+/* Tokens of each node: of one image, or of all texts together, which differ in length. */
+static const int64_t *tokens_held(const Leader *leader) {
+  return leader_setup(leader)->partition ? leader_sums(leader)->tokens : leader_sums(leader)->rows;
+}
+
 /* A sum over everything that was sent, per token, block, site and receiver: a node of images sends to all others, one of a text to those
  * after it. */
 static double per_token(const Leader *leader, int64_t samples, uint64_t sum) {
   const Weights *weights = leader_weights(leader);
   const Partition *partition = leader_setup(leader)->partition;
   int nodes = leader_nodes(leader), after = 0; /* nodes that take part behind this one */
-  double copies = 0;                           /* of one sample's tokens */
+  double copies = 0;                           /* of all tokens */
   if (nodes < 2 || samples < 1 || !sends_codes(leader)) return 0;
-  if (partition) copies = (double)(nodes - 1) * (double)(partition->tokens + (weights->config->astra.class_token == CLASS_SINGLE));
+  if (partition)
+    copies = (double)(nodes - 1) * (double)(partition->tokens + (weights->config->astra.class_token == CLASS_SINGLE)) * (double)samples;
   for (int d = nodes - 1; d >= 0 && !partition; d--) {
-    const int64_t tokens = leader_sums(leader)->tokens[d];
+    const int64_t tokens = tokens_held(leader)[d];
     copies += (double)tokens * after;
     after += tokens > 0;
   }
-  copies *= (double)weights->book_count * (double)samples;
+  copies *= (double)weights->book_count;
   return copies > 0 ? (double)sum / copies : 0;
 }
 
@@ -131,9 +137,9 @@ void report_bits(FILE *out, const ReportSent *sent) {
 
 /* ---- traffic between the nodes, and by the formulas of nn/strategy.h summed over the devices that take part ---- */
 
-/* T of a sample, and how many nodes take part in it. */
+/* T of an image, or of all texts together, and how many nodes take part in it. */
 static int64_t tokens_of(const Leader *leader, int *taking_part) {
-  const int64_t *counts = leader_sums(leader)->tokens;
+  const int64_t *counts = tokens_held(leader);
   bool divided = divides_tokens(leader);
   int64_t tokens = 0;
   *taking_part = 0;
@@ -144,7 +150,8 @@ static int64_t tokens_of(const Leader *leader, int *taking_part) {
   return tokens;
 }
 
-/* Codes and rows of a text's tokens go only to later devices; everything else to all others. */
+/* Codes and rows of a text's tokens go only to later devices; everything else to all others. What a text's device sends is in proportion
+ * to its tokens, so that all texts together have the figure of a token. */
 static double traffic_formula(const Leader *leader, const ModelConfig *config, bool all_rows) {
   const NodeSetup *setup = leader_setup(leader);
   Strategy strategy = node_share_strategy(setup);
@@ -154,7 +161,7 @@ static double traffic_formula(const Leader *leader, const ModelConfig *config, b
   bool later_only = strategy_facts(strategy)->divides_tokens && !leader_setup(leader)->partition;
   if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
   for (int d = 0; d < leader_nodes(leader); d++) {
-    share.own = leader_sums(leader)->tokens[d];
+    share.own = tokens_held(leader)[d];
     if (share.own == 0) continue;
     double bits = device_cost_all(config, strategy, &share, setup->retained).sent_bits; /* to each receiver */
     bytes += (share.devices - 1 - (later_only ? share.device : 0)) * bits / 8;
@@ -191,7 +198,8 @@ static int traffic_of_rates(const Leader *leader, bool all_rows, RateTraffic rat
 
 static double traffic_measured(const Leader *leader, int64_t samples) {
   int devices;
-  double tokens = (double)tokens_of(leader, &devices) * (double)samples, bytes = 0;
+  double tokens = (double)tokens_of(leader, &devices), bytes = 0;
+  if (leader_setup(leader)->partition) tokens *= (double)samples;
   for (int d = 0; d < leader_nodes(leader); d++) bytes += (double)leader_sums(leader)->nodes[d].payload_sent;
   return tokens > 0 ? bytes / tokens : 0;
 }

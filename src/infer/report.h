@@ -28,7 +28,7 @@ void report_plan_line(FILE *out, double predicted, double measured);
 double report_fpar(const Leader *leader);
 
 /* Payload bytes (without headers) per content token, summed over all nodes, receivers and blocks, as counted and by the formula of
- * docs/MATH.md; all answers so far were of images, or of losses of texts of one length (all_rows: every row of the last block is needed).
+ * docs/MATH.md; all answers so far were of images, or of losses of texts (all_rows: every row of the last block is needed).
  * One line, none with one node; "bytes_per_token" and "bytes_per_token_formula". */
 void report_traffic(FILE *out, const Leader *leader, int64_t samples, bool all_rows);
 void report_traffic_json(json_t *value, const Leader *leader, int64_t samples, bool all_rows);

@@ -575,7 +575,8 @@ static Status rows_per_batch(Session *session, int64_t *rows) {
   const TaskSource *source = session->task->source;
   const int64_t steps = session->data.steps;
   *rows = session_batch(session) * session->tokens;
-  if (source->rows == NULL) return STATUS_OK;
+  if (source->rows == NULL || source->rows(session, TASK_TRAIN, session->tokens) == session->data.count[TASK_TRAIN] * session->tokens)
+    return STATUS_OK;
   int64_t all = 0;
   TRY(source->seek(session, TASK_TRAIN, 0, 0));
   for (int64_t step = 0; step < steps; step++) {

@@ -300,7 +300,7 @@ static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLa
 static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
   Tape *tape = session->tape;
   bool learning = tape_recording(tape);
-  int64_t rows = batch->count * session->tokens;
+  int64_t rows = batch->count * batch->tokens;
   ModelInput input = task_input(tape, batch, session->config);
   VocabLoss options = {.labels = batch->labels,
                        .smoothing = learning ? session->options.smoothing : 0,

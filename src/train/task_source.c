@@ -1,8 +1,8 @@
 /* The sources of samples: see task.h. First images; then the tokenizer of a run on texts, windows of a running text with their
  * perplexities, and labelled texts. Training on a running text takes shuffled windows; its test part is gone through in order, so that each
- * token but the first is predicted once. A batch of labelled texts is as wide as its longest; what is shorter is padded on the right, where
- * a causal model does not look. Training batches hold texts of similar lengths, those of the test part texts of one length alone, so that
- * the emulated devices share out each text as they would if it came alone. */
+ * token but the first is predicted once, in batches of windows of one length. A batch of labelled texts is as wide as its longest; what is
+ * shorter is padded on the right, where a causal model does not look. Training batches hold texts of similar lengths, those of the test
+ * part texts of one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "train/task_source.h"
 #include "base/gguf.h"
 #include "base/hash.h"
@@ -26,6 +26,14 @@ static const char *option_of_windows(const TrainOptions *options) {
   if (options->stride > 0) return "stride";
   if (options->test_part != SESSION_PART_AUTO) return "eval-part";
   return options->eval_dataset != NULL ? "eval-dataset" : NULL;
+}
+
+/* T of a batch of texts, the longest of which, in all ranks that share it, has `longest` tokens. A plan is for the longest of all; and each
+ * device needs a token. */
+static int64_t width_for(const Session *session, int64_t longest) {
+  const int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
+  if (tape_planning(session->tape)) return session->tokens;
+  return longest > width ? longest : width;
 }
 
 /* Of the training part: batches of one size in training; all samples, each once, where K-means and counts look at them. */
@@ -514,21 +522,29 @@ static Status seek_windows(Session *session, TaskPart part, int64_t epoch, int64
 static void next_learnt(Session *session, TaskBatch *batch) {
   TextBatch windows;
   text_loader_next(((Language *)session->source)->loader, &windows);
-  *batch =
-      (TaskBatch){.count = windows.count, .first = windows.first, .whole = windows.whole, .ids = windows.ids, .labels = windows.labels};
+  *batch = (TaskBatch){.count = windows.count,
+                       .first = windows.first,
+                       .whole = windows.whole,
+                       .tokens = session->tokens,
+                       .ids = windows.ids,
+                       .labels = windows.labels};
 }
 
 static void next_tested(Session *session, TaskBatch *batch) {
   Language *language = session->source;
-  int64_t tokens = session->tokens;
-  if (language->next >= language->windows.count) language->next = 0;
-  int64_t left = language->windows.count - language->next, whole = left < session->options.batch ? left : session->options.batch;
-  int64_t first = share_begin(whole, session->share), end = share_end(whole, session->share);
-  *batch =
-      (TaskBatch){.count = (int)(end - first), .first = (int)first, .whole = (int)whole, .ids = language->ids, .labels = language->labels};
+  const TextWindows *windows = &language->windows;
+  if (language->next >= windows->count) language->next = 0;
+  const int64_t whole = text_windows_alike(windows, language->next, session->options.batch);
+  const int64_t tokens = width_for(session, text_windows_rows(windows, language->next));
+  const int64_t first = share_begin(whole, session->share), end = share_end(whole, session->share);
+  *batch = (TaskBatch){.count = (int)(end - first),
+                       .first = (int)first,
+                       .whole = (int)whole,
+                       .tokens = tokens,
+                       .ids = language->ids,
+                       .labels = language->labels};
   for (int64_t i = first; i < end; i++)
-    text_windows_fill(&language->windows, language->next + i, language->ids + (i - first) * tokens,
-                      language->labels + (i - first) * tokens);
+    text_windows_fill(windows, language->next + i, tokens, language->ids + (i - first) * tokens, language->labels + (i - first) * tokens);
   language->next += whole;
 }
 
@@ -537,15 +553,29 @@ static void next_drawn(Session *session, TaskBatch *batch) {
   int64_t rows = session->options.batch * session->tokens;
   for (int64_t row = 0; row < rows; row++) language->ids[row] = (int32_t)rng_below(&language->rng, (uint64_t)session->config->vocabulary);
   for (int64_t row = 0; row < rows; row++) language->labels[row] = language->ids[(row + 1) % rows];
-  *batch = (TaskBatch){
-      .count = (int)session->options.batch, .whole = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
+  *batch = (TaskBatch){.count = (int)session->options.batch,
+                       .whole = (int)session->options.batch,
+                       .tokens = session->tokens,
+                       .ids = language->ids,
+                       .labels = language->labels};
 }
 
 static Status next_windows(Session *session, TaskPart part, TaskBatch *batch) {
   (session->options.drawn ? next_drawn : part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
-  batch->tokens = session->tokens;
-  batch->units = batch->count * session->tokens;
+  batch->units = batch->count * batch->tokens;
   return STATUS_OK;
+}
+
+/* The test part's last window may be short, and so may be the pages of PERPLEXITY_LM_EVAL. */
+static int64_t rows_of_windows(const Session *session, TaskPart part, int64_t max) {
+  const TextWindows *windows = &((const Language *)session->source)->windows;
+  int64_t rows = 0;
+  if (part == TASK_TRAIN || session->options.drawn) return session->data.count[part] * (session->tokens < max ? session->tokens : max);
+  for (int64_t i = 0; i < windows->count; i++) {
+    const int64_t of = text_windows_rows(windows, i);
+    rows += of < max ? of : max;
+  }
+  return rows;
 }
 
 static Status show_excerpt(const char *what, const char *text, size_t size, size_t max) {
@@ -598,7 +628,7 @@ const TaskSource source_windows = {{"tokens", "windows", "window", "valid"},
                                    close_language,
                                    seek_windows,
                                    next_windows,
-                                   NULL,
+                                   rows_of_windows,
                                    show_window,
                                    NULL};
 
@@ -698,13 +728,6 @@ static Status seek_labels(Session *session, TaskPart part, int64_t epoch, int64_
   return text_loader_seek(loader, epoch, step);
 }
 
-/* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; and each device needs a token. */
-static int64_t width_of(const Session *session, const TextBatch *batch) {
-  int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
-  if (tape_planning(session->tape)) return session->tokens;
-  return batch->longest > width ? batch->longest : width;
-}
-
 /* Behind its end a text begins again. No answer depends on what is there, but the codebooks learn from all rows of a batch, padding
  * included: these are to be rows of texts, not of one and the same token. */
 static void repeat_text(int32_t *ids, int64_t length, int64_t width) {
@@ -715,7 +738,7 @@ static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = session->source;
   TextBatch given;
   text_loader_next(texts->loader[part], &given);
-  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, &given), both = from < to ? from : to;
+  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_for(session, given.longest), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
   for (int i = 0; i < given.count; i++) {
     memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);

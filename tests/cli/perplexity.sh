@@ -49,6 +49,35 @@ for unit in token word byte gpt2-paper; do
   near "$(number perplexity)" "$infer"
   [ "$(number units)" = "$units" ] || report "$(number units) units, not $units"
 done
+# A text or page shorter than the context is shared out among the devices as it is, and not padded up to the context.
+model=$root/checkpoints/gpt2-mini-g8
+head -c 250 "$root/datasets/enwiki-sample/valid.txt" >"$work/short.txt"
+eval_text "a short text on one device" "$work/short.txt"
+tokens=$(number tokens)
+for convention in token lm-eval; do
+  [ $convention = lm-eval ] && tokens=$((tokens + 1)) # the first is predicted, too
+  eval_text "a short text on four devices, by $convention" "$work/short.txt" --nodes 4 --perplexity $convention
+  devices=$(number nats) sent=$(number bytes_per_token_block_receiver)
+  eval_text "with a context of its length" "$work/short.txt" --nodes 4 --perplexity $convention --context "$tokens"
+  [ "$(number 'tokens, .nats, .bytes_per_token_block_receiver' | xargs)" = "$tokens $devices $sent" ] || report "$devices nats with the model's context"
+done
+train_text "the page on emulated devices" "$work/short.txt" --perplexity lm-eval
+near "$(number nats)" "$devices"
+eval_text "a last window shorter than the others" "$work/short.txt" --nodes 4 --perplexity token --context 48
+devices=$(number nats)
+near "$(number bytes_per_token)" "$(number bytes_per_token_formula)"
+near "$(number bytes_per_token_block_receiver)" "$(number packed_bits_per_token_block_receiver) / 8"
+[ "$(number 'nodes[].tokens' | xargs)" = "12 12 12 12" ] || report "the tokens of another window"
+train_text "the same on emulated devices" "$work/short.txt" --perplexity token --context 48
+near "$(number nats)" "$devices"
+printf 'By' >"$work/short.txt"
+eval_text "fewer tokens than devices" "$work/short.txt" --nodes 4 --perplexity lm-eval
+devices=$(number nats)
+holds "$(number tokens) < 4"
+train_text "as few on emulated devices" "$work/short.txt" --perplexity lm-eval
+near "$(number nats)" "$devices"
+model=$root/checkpoints/gpt2-mini
+
 run "for people" 0 "$bin/astra-infer" eval -c "$model" --dataset "text:$work/wiki.txt" --perplexity lm-eval; out "^word_perplexity [0-9.]*, byte_perplexity [0-9.]*, bits_per_byte"
 run "words of a part" 2 "$bin/astra-infer" eval -c "$model" --dataset "text:$work/wiki.txt" --perplexity word --context 16 --samples 2; err "needs the whole text"
 run "lm-eval with a stride" 2 "$bin/astra-infer" eval -c "$model" --dataset "text:$work/wiki.txt" --perplexity lm-eval --stride 8; err "--stride"

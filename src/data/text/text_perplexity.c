@@ -265,18 +265,23 @@ static int64_t document_of(const RollingText *rolling, int64_t index) {
   return low;
 }
 
+/* As text_windows_rows. */
+static int64_t rolling_text_rows(const RollingText *rolling, int64_t index) {
+  const int64_t length = length_of(rolling, document_of(rolling, index));
+  return length < rolling->context ? length : rolling->context;
+}
+
 /* As text_windows_fill. */
-static int64_t rolling_text_fill(const RollingText *rolling, int64_t index, int32_t *ids, int32_t *labels) {
+static void rolling_text_fill(const RollingText *rolling, int64_t index, int64_t width, int32_t *ids, int32_t *labels) {
   int64_t d = document_of(rolling, index), context = rolling->context, length = length_of(rolling, d);
   const int32_t *document = rolling->ids.ids + rolling->first[d];
   int64_t from = (index - rolling->windows[d]) * context, to = length < from + context ? length : from + context;
   int64_t begin = from == 0 ? 0 : to - context, rows = to - begin;
-  for (int64_t i = 0; i < context; i++) {
+  for (int64_t i = 0; i < width; i++) {
     bool counted = i < rows && begin + i >= from;
     ids[i] = i < rows ? document[begin + i] : 0;
     labels[i] = counted ? document[begin + i + 1] : -1;
   }
-  return rows;
 }
 
 /* ---- Windows ---- */
@@ -304,18 +309,32 @@ static int64_t text_windows_labels(const TextWindows *windows) {
   return windows->rolling ? windows->rolling->tokens : token_cache_facts(windows->cache)->tokens - 1;
 }
 
-int64_t text_windows_fill(const TextWindows *windows, int64_t index, int32_t *ids, int32_t *labels) {
-  if (windows->rolling) return rolling_text_fill(windows->rolling, index, ids, labels);
-  int64_t begin = index * windows->stride, all = text_windows_labels(windows), left = all - begin;
-  int64_t rows = left < windows->context ? left : windows->context;
-  int64_t counted_from = index == 0 ? 0 : windows->context - windows->stride;
+int64_t text_windows_rows(const TextWindows *windows, int64_t index) {
+  if (windows->rolling) return rolling_text_rows(windows->rolling, index);
+  const int64_t left = text_windows_labels(windows) - index * windows->stride;
+  return left < windows->context ? left : windows->context;
+}
+
+int64_t text_windows_alike(const TextWindows *windows, int64_t index, int64_t max) {
+  const int64_t rows = text_windows_rows(windows, index);
+  int64_t count = 1;
+  while (count < max && index + count < windows->count && text_windows_rows(windows, index + count) == rows) count++;
+  return count;
+}
+
+void text_windows_fill(const TextWindows *windows, int64_t index, int64_t width, int32_t *ids, int32_t *labels) {
+  if (windows->rolling) {
+    rolling_text_fill(windows->rolling, index, width, ids, labels);
+    return;
+  }
+  const int64_t begin = index * windows->stride, rows = text_windows_rows(windows, index);
+  const int64_t counted_from = index == 0 ? 0 : windows->context - windows->stride;
   token_cache_copy(windows->cache, begin, rows, ids);
   token_cache_copy(windows->cache, begin + 1, rows, labels);
-  for (int64_t i = rows; i < windows->context; i++) ids[i] = 0;
-  for (int64_t i = 0; i < windows->context; i++) {
+  for (int64_t i = rows; i < width; i++) ids[i] = 0;
+  for (int64_t i = 0; i < width; i++) {
     if (i < counted_from || i >= rows) labels[i] = -1;
   }
-  return rows;
 }
 
 /* ---- Conventions of perplexity ---- */

@@ -47,10 +47,16 @@ Status text_windows_init(TextWindows *windows, const TokenCache *cache, int64_t 
 /* Of documents by themselves, as rolling_text_read divides them; the stride is the context. rolling must outlive it. */
 void text_windows_roll(TextWindows *windows, const RollingText *rolling);
 
-/* Window `index`: ids [context], labels [context] (-1: not counted, because an earlier window has counted it or because it is padding). The
- * last window may be short; its tail is padded with id 0, which a causal model's counted rows do not see. Returns the rows that are not
- * padding. */
-int64_t text_windows_fill(const TextWindows *windows, int64_t index, int32_t *ids, int32_t *labels);
+/* Rows of window `index`, 1 to the context: the last window of a corpus may be short, and so is the only one of a short document. */
+int64_t text_windows_rows(const TextWindows *windows, int64_t index);
+
+/* How many windows from `index` on, at most `max` >= 1, have as many rows as it. These make a batch: devices share out the rows of a batch,
+ * and padding up to a longer window would be all that the last of them hold, so that the first ones exchanged nothing. */
+int64_t text_windows_alike(const TextWindows *windows, int64_t index, int64_t max);
+
+/* Window `index`: ids [width], labels [width] (-1: not counted, because an earlier window has counted it or because it is padding). What a
+ * width has beyond the window's rows is padded with id 0, which a causal model's counted rows do not see. */
+void text_windows_fill(const TextWindows *windows, int64_t index, int64_t width, int32_t *ids, int32_t *labels);
 
 typedef enum PerplexityUnit {
   PERPLEXITY_AUTO,       /* per token, beside the bits a byte: what is told without a convention */

@@ -92,7 +92,8 @@ static Status allocate_devices(Leader *leader) {
       (leader->epoch.progress = calloc(devices, sizeof(uint64_t))) &&
       (leader->epoch.complaints = calloc(devices, sizeof *leader->epoch.complaints)) &&
       (leader->sums.nodes = calloc(devices, sizeof(NodeStatistics))) && (leader->last = calloc(devices, sizeof(NodeStatistics))) &&
-      (leader->sums.tokens = calloc(devices, sizeof(int64_t))) && (leader->epoch.gone = calloc(devices, sizeof *leader->epoch.gone));
+      (leader->sums.tokens = calloc(devices, sizeof(int64_t))) && (leader->sums.rows = calloc(devices, sizeof(int64_t))) &&
+      (leader->counts = calloc(devices, sizeof(int64_t))) && (leader->epoch.gone = calloc(devices, sizeof *leader->epoch.gone));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
   return STATUS_OK;
 }
@@ -629,15 +630,20 @@ static double elapsed_of(const Leader *leader, const LeaderRequest *slot) {
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   const double samples = (double)slot->request.batch, min = elapsed_of(leader, slot) / samples,
                request = (clock_now() - slot->began) / samples;
-  memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
+  memset(leader->counts, 0, (size_t)leader->membership.count * sizeof *leader->counts);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     int m = leader->epoch.device_of[d];
     if (slot->missing >> m & 1) continue;
-    leader->sums.tokens[m] = slot->counts[d];
+    leader->counts[m] = slot->counts[d];
+    leader->sums.rows[m] += slot->counts[d] * slot->request.batch;
     leader->last[m] = slot->nodes[d];
     leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
     wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
+  }
+  if (slot->request.tokens >= leader->longest) {
+    leader->longest = slot->request.tokens;
+    memcpy(leader->sums.tokens, leader->counts, (size_t)leader->membership.count * sizeof *leader->counts);
   }
   if (min > 0 && (leader->sums.fastest <= 0 || min < leader->sums.fastest)) leader->sums.fastest = min;
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
@@ -663,7 +669,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   }
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
-                           .counts = leader->sums.tokens,
+                           .counts = leader->counts,
                            .nodes = leader->last,
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns};
@@ -697,6 +703,8 @@ static void release_devices(Leader *leader) {
   free(leader->sums.nodes);
   free(leader->last);
   free(leader->sums.tokens);
+  free(leader->sums.rows);
+  free(leader->counts);
   free(leader->epoch.gone);
 }
 

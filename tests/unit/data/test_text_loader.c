@@ -192,9 +192,14 @@ static void check_windows(int64_t tokens, int64_t context, int64_t stride) {
   int64_t next = 1;
   assert_ok(text_windows_init(&windows, cache, context, stride));
   for (int64_t w = 0; w < windows.count; w++) {
-    int64_t rows = text_windows_fill(&windows, w, ids, labels), counted = 0;
+    const int64_t rows = text_windows_rows(&windows, w), width = w % 2 == 0 ? context : rows;
+    const int64_t left = windows.count - w, last = text_windows_rows(&windows, windows.count - 1);
+    int64_t counted = 0;
     assert_in_range(rows, 1, context);
-    for (int64_t i = 0; i < context; i++) {
+    assert_true(rows == context || left == 1); /* the last alone is short, */
+    assert_int_equal(text_windows_alike(&windows, w, 3), left > 3 ? 3 : left > 1 && last < context ? left - 1 : left); /* and by itself */
+    text_windows_fill(&windows, w, width, ids, labels);
+    for (int64_t i = 0; i < width; i++) {
       assert_int_equal(ids[i], i < rows ? w * stride + i : 0);
       if (labels[i] < 0) continue;
       assert_true(i < rows);

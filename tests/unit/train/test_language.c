@@ -37,10 +37,11 @@ static double text_loss(Session *session, int64_t *counted) {
   for (int64_t done = 0; done < session->data.count[TASK_TEST]; done += batch.count) {
     tiny_check(session->task->source->next(session, TASK_TEST, &batch));
     ModelInput input = {.ids = batch.ids, .batch = batch.count};
+    tiny_check(task_lay_plain(session, batch.tokens));
     Tensor *encoded = model_encode(session->model, session->tape, &input, &session->plain_layout, NULL, MODEL_ROWS_ALL);
     Tensor *logits = model_logits(session->model, session->tape, encoded);
     assert_non_null(logits);
-    for (int64_t row = 0; row < batch.count * session->tokens; row++) {
+    for (int64_t row = 0; row < batch.count * batch.tokens; row++) {
       if (batch.labels[row] < 0) continue;
       sum += row_loss(logits->value + row * TEXT_PIECES, TEXT_PIECES, batch.labels[row]);
       ++*counted;
@@ -158,6 +159,46 @@ static void assert_contiguous(const TokenLayout *layout) {
     next += layout->span[span].count;
   }
   assert_int_equal(next, TEXT_CONTEXT);
+}
+
+/* The loss of a page on four devices with codebooks of `books`, of a session for this context; *length: its tokens. */
+static double page_loss(const char *page, int64_t context, const char *books, int64_t *length) {
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  Session session;
+  Validation result;
+  char dataset[300];
+  FILE *file = fopen(tiny_path("page.txt"), "wb");
+  assert_true(file != NULL && fputs(page, file) >= 0);
+  assert_int_equal(fclose(file), 0);
+  snprintf(dataset, sizeof dataset, "text:%s", tiny_path("page.txt"));
+  options.eval_dataset = dataset;
+  options.perplexity = PERPLEXITY_LM_EVAL;
+  options.context = context;
+  tiny_check(session_open(&session, &options, SESSION_EVALUATE));
+  tiny_check(codebooks_read(&session, books));
+  tiny_check(validate_run(&session, 4, 0, &result));
+  *length = result.score.items;
+  session_close(&session);
+  return result.loss;
+}
+
+/* Padding would leave it to the first device, which would have nothing to exchange. */
+static void devices_share_out_a_short_page(void **state) {
+  (void)state;
+  static const char page[] = "Lily sees a ball. The cat finds her mom.";
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  Session session;
+  int64_t length, again;
+  tiny_open(&session, &options);
+  tiny_check(files_make_dirs(tiny_path("books")));
+  tiny_check(checkpoint_save_codebooks(session.config, tiny_path("books"), session.emulation.codewords, SAFE_F32));
+  session_close(&session);
+  const double loss = page_loss(page, 2 * TEXT_CONTEXT, tiny_path("books"), &length);
+  assert_in_range(length, 8, TEXT_CONTEXT);
+  assert_float_equal(page_loss(page, length, tiny_path("books"), &again), loss, 1e-9);
+  assert_int_equal(again, length);
+  page_loss("A", TEXT_CONTEXT, tiny_path("books"), &length); /* each device has a token, if only of padding */
+  assert_in_range(length, 1, 3);
 }
 
 /* Dirichlet unless asked otherwise: lengths differ from batch to batch, and so does their number. */
@@ -465,6 +506,7 @@ int main(void) {
       cmocka_unit_test(a_shorter_stride_sees_more),
       cmocka_unit_test(perplexities_count_what_they_say),
       cmocka_unit_test(words_need_the_whole_text),
+      cmocka_unit_test(devices_share_out_a_short_page),
       cmocka_unit_test(devices_hold_contiguous_spans),
       cmocka_unit_test(either_site_is_for_either_model),
       cmocka_unit_test(a_grammar_is_learnt),

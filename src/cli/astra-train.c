@@ -497,6 +497,9 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE, "--%s is of the noise, whose scale is 0: give --noise", name);
   if (options_given(table, "codebooks") && options_given(table, "kmeans-restarts"))
     return status_set(STATUS_BAD_USAGE, "--kmeans-restarts cannot be combined with --codebooks, which takes the place of K-means");
+  if (train->lora_rank > 0 && train->optimizer.kind == OPTIMIZER_MUON)
+    return status_set(STATUS_BAD_USAGE, "--optimizer muon moves the matrices of blocks, which --lora freezes, and adapters are AdamW's: "
+                                        "leave --optimizer muon out");
   return STATUS_OK;
 }
 

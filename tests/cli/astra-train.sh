@@ -94,6 +94,7 @@ expect "token loss of a plain model" 2 "${tiny[@]}" --groups 0 --token-loss 0.1;
 expect "codebooks of a plain model" 2 "${tiny[@]}" --groups 0 --codebooks nowhere; err "--codebooks is for tokens that are quantised: it needs --groups"
 expect "too many threads" 2 "${tiny[@]}" --threads 257; err "from 0 to 256"
 expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
+expect "Muon of adapters" 2 "${tiny[@]}" --lora 2 --optimizer muon --dry-run; err "adapters are AdamW's: leave --optimizer muon out"
 expect "scale of no adapters" 2 "${tiny[@]}" --lora-alpha 8; err "--lora-alpha is for --lora RANK"
 expect "crops without augmentation" 2 "${tiny[@]}" --no-augment --crop-min 0.5; err "--crop-min is for --augment"
 for mixing in mixup cutmix; do # of an image with itself

@@ -191,6 +191,11 @@ void model_set_position_mean(Model *model, int64_t index, int site, const double
   for (int64_t i = width; i < tensor_count(table); i++) table->value[i] = (real)means[i - width];
 }
 
+const real *model_position_mean(Model *model, int64_t index, int site) {
+  const Tensor *table = model_param(model, model->block[index].position_mean[site]);
+  return table->value + tensor_width(table); /* behind the class token's */
+}
+
 void model_expect(Model *model, int64_t index, int site, const real *before, int64_t rows, real *expected) {
   const Projection *prediction = prediction_of(model, index, site);
   const Tensor *weight = model_param(model, prediction->weight);

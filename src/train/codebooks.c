@@ -410,16 +410,28 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
 
 /* ---------------------------------------------------------------- judging */
 
-/* Mean squared distance from the mean: mean |x|^2 - |mean x|^2, in double. sums: scratch [width]. */
-static double variance_of(const real *rows, int64_t count, int64_t width, double *sums) {
+/* Mean squared distance of a site's tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site:
+ * what is left of it to quantise with what was taken off, that is what is expected of it and the mean at its position. sums: scratch
+ * [width]. */
+static double variance_of(const Session *session, const Watcher *watcher, int index, double *sums) {
+  const int64_t count = watcher->limit, width = watcher->width;
+  const real *rows = samples_of(watcher, index),
+             *means = watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->sites) : NULL;
+  double variance = 0;
   memset(sums, 0, (size_t)width * sizeof *sums);
   for (int64_t row = 0; row < count; row++)
-    for (int64_t column = 0; column < width; column++) sums[column] += (double)rows[row * width + column];
-  double variance = kernels()->sum_squares(count * width, rows) / (double)count;
+    for (int64_t column = 0; column < width; column++) {
+      double y = (double)rows[row * width + column];
+      if (watcher->expected != NULL) y += (double)watcher->expected[row * width + column];
+      if (means != NULL) y += (double)means[watcher->position[row] * width + column];
+      sums[column] += y;
+      variance += y * y / (double)count;
+    }
   for (int64_t column = 0; column < width; column++) variance -= sums[column] / (double)count * (sums[column] / (double)count);
   return variance > 0 ? variance : 0;
 }
 
+/* With predictions, once expect has been called for the site. */
 static Status check_site(Session *session, const Watcher *watcher, int index, bool moments, CodebookReport *report) {
   EmulateSite *site = &session->emulation.site[index];
   const real *rows = samples_of(watcher, index);
@@ -430,9 +442,8 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
   usage_clear(&site->usage);
   usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report = (CodebookReport){.block = block_of(session, index),
-                             .usage = usage_summary(&site->usage),
-                             .variance = variance_of(rows, watcher->limit, watcher->width, sums)};
+  *report = (CodebookReport){
+      .block = block_of(session, index), .usage = usage_summary(&site->usage), .variance = variance_of(session, watcher, index, sums)};
   usage_clear(&site->usage);
   Status status = moments ? residual_moments(&site->book, rows, codes, watcher->limit, &report->moments) : STATUS_OK;
   tape_clear(session->tape);
@@ -469,6 +480,7 @@ static Status fit_link(Session *session, Watcher *watcher, int index, CodebookRe
     const bool first = rate == session->emulation.rates - 1;
     TRY(use_rate(session, watcher, rate));
     TRY(first ? rotate_site(session, watcher, index) : predict_site(session, watcher, index));
+    expect(session, watcher, index);
     Status status = STATUS_OK;
     if (index % ranks_count() == ranks_self()) {
       status = fit_site(session, watcher, index);
@@ -476,7 +488,6 @@ static Status fit_link(Session *session, Watcher *watcher, int index, CodebookRe
     }
     TRY(ranks_agree(status));
     spread(session, index);
-    expect(session, watcher, index);
     const real *samples = samples_of(watcher, index);
     for (int64_t i = 0; first && watcher->whole != NULL && i < numbers; i++) watcher->whole[i] = samples[i] + watcher->expected[i];
     TRY(know(session, watcher, index));

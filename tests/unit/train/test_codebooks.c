@@ -27,7 +27,7 @@ static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int bl
 static void watch_next(Session *session, TaskPart part, Activations *activations) {
   TaskBatch batch;
   tiny_check(session->task->source->next(session, part, &batch));
-  *activations = (Activations){.exchange = {.begin = keep}};
+  *activations = (Activations){.exchange = {.begin = keep, .whole_rows = true}};
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
   ModelInput input = task_input(session->tape, &batch, session->config);
@@ -275,6 +275,56 @@ static void a_report_says_what_is_so(void **state) {
   session_close(&session);
 }
 
+/* Variance of the test part's content tokens in the basis of a block, from whole activations. */
+static double variance_in_basis(Session *session, int block) {
+  char name[64];
+  const real *basis = NULL;
+  double sums[TINY_WIDTH] = {0}, variance = 0;
+  const int count = TINY_TEST * TINY_TOKENS;
+  snprintf(name, sizeof name, "astra.layers.%d.rotation.weight", block);
+  for (size_t i = 0; i < model_params(session->model)->count; i++)
+    if (strcmp(model_params(session->model)->list[i].name, name) == 0) basis = model_params(session->model)->list[i].tensor.value;
+  assert_non_null(basis);
+  tiny_check(session->task->source->seek(session, TASK_TEST, 0, 0));
+  for (int images = BATCH; images > 0; images = images == BATCH ? TINY_TEST - BATCH : 0) {
+    Activations activations;
+    watch_next(session, TASK_TEST, &activations);
+    for (int row = 0; row < images * STRIDE; row++) {
+      if (row % STRIDE == 0) continue;
+      for (int i = 0; i < TINY_WIDTH; i++) {
+        double y = 0;
+        for (int j = 0; j < TINY_WIDTH; j++) y += (double)basis[i * TINY_WIDTH + j] * (double)activations.rows[block][row * TINY_WIDTH + j];
+        sums[i] += y;
+        variance += y * y / count;
+      }
+    }
+    let_go(&activations);
+  }
+  for (int i = 0; i < TINY_WIDTH; i++) variance -= sums[i] / count * (sums[i] / count);
+  return variance;
+}
+
+/* What is predicted of tokens is not lost either: their variance is that of the tokens themselves, with predictions or without. */
+static void predicted_tokens_vary_as_they_do(void **state) {
+  (void)state;
+  for (int predicts = 0; predicts < 2; predicts++) {
+    TrainOptions options = tiny_options();
+    Session session;
+    CodebookReport fitted[TINY_BLOCKS], reports[TINY_BLOCKS];
+    options.rotation = true;
+    options.prediction = predicts;
+    tiny_check(session_open(&session, &options, SESSION_TRAIN));
+    tiny_check(codebooks_fit(&session, fitted));
+    tiny_check(codebooks_evaluate(&session, 0, false, reports));
+    for (int block = 0; block < TINY_BLOCKS; block++) {
+      const double variance = variance_in_basis(&session, block);
+      assert_float_equal(reports[block].variance, variance, 1e-3 * variance);
+      assert_float_equal(fitted[block].variance, variance, 0.2 * variance); /* of other images */
+    }
+    session_close(&session);
+  }
+}
+
 static void more_codewords_lose_less(void **state) {
   (void)state;
   double before = INFINITY;
@@ -303,6 +353,7 @@ int main(void) {
       cmocka_unit_test(codebooks_are_read_back),
       cmocka_unit_test(codebooks_of_another_basis_are_refused),
       cmocka_unit_test(a_report_says_what_is_so),
+      cmocka_unit_test(predicted_tokens_vary_as_they_do),
       cmocka_unit_test(more_codewords_lose_less),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);

@@ -459,9 +459,11 @@ Status files_prune(const char *path, const char *original, FilesChoice *which) {
 Status files_remove(const char *path) { return unlink(path) == 0 || errno == ENOENT ? STATUS_OK : fail("remove", path, errno); }
 
 Status files_remove_dir(const char *path) {
+  struct stat file;
   if (!files_is_dir(path)) return STATUS_OK;
+  if (lstat(path, &file) == 0 && S_ISLNK(file.st_mode)) return files_remove(path); /* what it leads to may be kept for something else */
   TRY(files_prune(path, NULL, NULL));
-  if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return fail("remove", path, errno); /* a link stays */
+  if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST) return fail("remove", path, errno);
   return STATUS_OK;
 }
 

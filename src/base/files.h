@@ -88,7 +88,8 @@ Status files_prune(const char *path, const char *original, FilesChoice *which);
 /* Removes one file, or the link of that name, but no directory. OK where there is none. */
 Status files_remove(const char *path);
 
-/* Removes all files of a directory and, where no others are in it, the directory itself. OK where there is none. */
+/* Removes all files of a directory and, where no others are in it, the directory itself; of a link to one the link alone. OK where there is
+ * none. */
 Status files_remove_dir(const char *path);
 
 /* Locks a file, which is made where it is not there, until *lock is closed: by the caller, or with the last of this process and those that

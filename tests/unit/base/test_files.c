@@ -265,6 +265,10 @@ static void pruning_leaves_what_the_original_has(void **state) {
   assert_int_equal(files_each(in("pruned"), visit, &none), STATUS_OK);
   assert_string_equal(none.seen, "directory");
   assert_int_equal(files_prune(in("absent"), NULL, NULL), STATUS_NOT_FOUND);
+  assert_int_equal(symlink("original", in("link")), 0);
+  assert_int_equal(files_remove_dir(in("link")), STATUS_OK);
+  assert_false(files_is_dir(in("link")));
+  assert_true(files_exists(in("original/a"))); /* which is not the link's to remove */
   assert_int_equal(files_remove_dir(in("pruned")), STATUS_OK);
   assert_true(files_is_dir(in("pruned/directory")));
   assert_int_equal(files_remove_dir(in("original")), STATUS_OK);

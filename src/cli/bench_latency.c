@@ -45,8 +45,8 @@ typedef struct LatencyRow {
   double mbit;                           /* of a link; 0: a trace */
   double second;                         /* of a trace: the end of the ten seconds counted */
   double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share (simulate_hidden) */
-  double kilobytes;                      /* that it sent */
-  double sending;                        /* seconds in which packets were under way to this device, hidden or not */
+  double kilobytes;                      /* that it sent; of Llama the device that sends most */
+  double sending;                        /* seconds in which the busiest direction of its links carried packets; likewise */
   double value;                          /* what the figure draws: a speedup, milliseconds, requests */
   double paper;                          /* the same as the paper prints it; 0: it does not */
   double paper_sending;                  /* milliseconds of that which it says are communication; 0: it does not */
@@ -129,7 +129,7 @@ static Status simulate(const LatencyPlan *plan, const LatencyLink *link, Latency
   row->compute = result.device[last].compute;
   row->wait = result.device[last].wait;
   row->hidden = simulate_hidden(&result.device[last]);
-  row->sending = result.device[last].span;
+  row->sending = result.device[last].carried;
   row->kilobytes = (double)result.device[last].bytes_sent / 1e3;
   row->single = scale * single;
   row->share = fmin(share, plan->bench->single.share);
@@ -335,7 +335,7 @@ static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, 
     row.compute = result.device[last].compute, row.wait = result.device[last].wait;
     row.hidden = simulate_hidden(&result.device[last]);
     for (int d = 0; d < of.devices; d++) { /* of a text the last device hears all others and sends nothing */
-      row.sending = fmax(row.sending, result.device[d].span);
+      row.sending = fmax(row.sending, result.device[d].carried);
       row.kilobytes = fmax(row.kilobytes, (double)result.device[d].bytes_sent / 1e3);
     }
     row.single = scale * single;

@@ -61,7 +61,8 @@ awk -F, '$4 == "sp" && $2 == "measured" { print $12 }' figures/latency-trace.csv
 for png in figures/latency-devices-bandwidth.png figures/latency-tokens-bandwidth.png; do
   [ "$(head -c 4 "$png" | tail -c 3)" = PNG ] || report "no $png"
 done
-awk -F, 'NR > 1 && $23 + 1e-6 < $14 { exit 1 }' figures/latency-codebook.csv || report "codebook: waiting for more than was sent"
+awk -F, 'FNR > 1 && $10 > 0 && $7 > 1 && ($23 + 1e-4 < $16 / ($7 - 1) * 8 / $10 || $23 > $12 + 1e-4) { exit 1 }' figures/latency-*.csv \
+  || report "sending takes less than the bytes of a link do, or longer than the request"
 l=figures/latency-llama.csv
 [ "$(column $l paper calibrated astra 1 10)" = 1563 ] && [ "$(tail -n +2 $l | cut -d, -f22 | sort -nu | tr '\n' ' ')" = "0 4 8 " ] || report "llama: not the paper's rows"
 holds "$(column $l latency_ms calibrated astra 32 10) < $(column $l latency_ms calibrated sp 0 10) / 10"

@@ -28,6 +28,7 @@ struct Simulation {
   const Timeline *timelines;
   int count, blocks, sites, parts;
   uint8_t rank[256]; /* of blocks in which something is sent: as sums and joins are numbered by those who make them, without gaps */
+  const LinkOptions *links;
   const SimOptions *options;
   double scale, now;
   const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: there is none */
@@ -184,6 +185,18 @@ static Status step(Device *d) {
   return STATUS_OK;
 }
 
+/* Of a mesh the links to this device are those on which the others send to it. */
+static double carried(const Simulation *sim, int self) {
+  const Transport *own = sim->devices[self].transport;
+  double longest = transport_carried_in(own);
+  for (int d = 0; d < sim->count; d++) {
+    if (d == self) continue;
+    longest = fmax(longest, transport_carried(own, d));
+    if (sim->links->topology == LINK_MESH) longest = fmax(longest, transport_carried(sim->devices[d].transport, self));
+  }
+  return longest;
+}
+
 static Status run(Simulation *sim) {
   for (int d = 0; d < sim->count; d++) sim->wake[d] = beginning;
   for (;;) {
@@ -207,6 +220,7 @@ static Status run(Simulation *sim) {
     const TransportState *counts = transport_state(sim->devices[d].transport);
     SimDevice *result = &sim->result->device[d];
     result->span = counts->span;
+    result->carried = carried(sim, d);
     result->bytes_sent = counts->bytes_sent;
     sim->result->latency = fmax(sim->result->latency, result->end);
   }
@@ -311,14 +325,14 @@ static Status measure(Simulation *sim, TransportSetup *setup, size_t *packets, u
   return STATUS_OK;
 }
 
-static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *rules) {
+static Status prepare(Simulation *sim, Reliability *rules) {
   size_t packets[WIRE_NODES] = {0};     /* that each device sends */
   uint64_t receivers[WIRE_NODES] = {0}; /* of what it sends */
   TransportSetup setup = {.nodes = sim->count,
                           .max_packets = 1,
                           .max_packet = PACKET_HEADER + PACKET_STATUS_HEAD,
                           .reliability = rules,
-                          .links = links,
+                          .links = sim->links,
                           .ends = sim->options->ends,
                           .medium = &sim->medium,
                           .lengths_only = true,
@@ -334,7 +348,7 @@ static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *ru
   setup.reliable = setup.ordered = rules->mode == RELIABILITY_STREAM;
   setup.mask = rules->mode == RELIABILITY_DEADLINE;
   setup.timeout = rules->timeout;
-  link_model_init(&sim->medium, links, sim->count, 0);
+  link_model_init(&sim->medium, sim->links, sim->count, 0);
   if (!(sim->devices = calloc((size_t)sim->count, sizeof *sim->devices)))
     return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
   for (int d = 0; d < sim->count; d++) {
@@ -357,11 +371,12 @@ Status simulate_run(const Timeline *devices, int count, const LinkOptions *links
     return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline or retransmit");
   Simulation sim = {.timelines = devices,
                     .count = count,
+                    .links = links,
                     .options = options,
                     .scale = options->scale > 0 ? options->scale : 1,
                     .now = beginning,
                     .result = result};
-  Status status = prepare(&sim, links, &rules);
+  Status status = prepare(&sim, &rules);
   if (status == STATUS_OK) status = run(&sim);
   for (int d = 0; sim.devices && d < count; d++) {
     transport_free(sim.devices[d].transport);

@@ -19,6 +19,7 @@ typedef struct SimDevice {
   double end;           /* when its last event is over; times are since the start */
   double compute, wait; /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
   double span;          /* from each block's first send to its last arrival, summed */
+  double carried;       /* seconds in which the busiest direction of its links carried packets, lower layers and all */
   uint64_t bytes_sent;  /* of packets with their headers, lower layers left out */
 } SimDevice;
 

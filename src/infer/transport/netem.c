@@ -174,6 +174,7 @@ static double leave(LinkModel *link, double ready, size_t bytes) {
   if (!o->trace.count && rate <= 0) return ready;
   double from = fmax(link->busy, ready);
   link->busy = o->trace.count ? advance(&o->trace, from, bits) : from + bits / rate;
+  link->carried += link->busy - from;
   return fmax(ready, link->busy);
 }
 
@@ -268,3 +269,11 @@ double netem_idle(const Netem *netem, int peer, size_t bytes) {
   const LinkModel *link = &netem->links[peer];
   return link->latency + (link->rate > 0 ? bits_of(&netem->options, bytes) / link->rate : 0);
 }
+
+double netem_carried(const Netem *netem, int peer) {
+  if (!netem->active) return 0;
+  const LinkModel *const path[] = {[LINK_MESH] = &netem->links[peer], [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
+  return path[netem->options.topology]->carried;
+}
+
+double netem_carried_in(const Netem *netem) { return netem->active ? netem->in.carried : 0; }

@@ -82,6 +82,7 @@ typedef struct LinkModel {
   double rate;    /* bits a second where no trace says otherwise; 0: unlimited */
   double latency; /* seconds */
   double busy;    /* the link is occupied until then */
+  double carried; /* seconds in which it was, summed */
   double arrived; /* the last arrival: no packet overtakes another */
   bool bad;       /* state of the loss model */
   Rng fate, jitter;
@@ -125,5 +126,10 @@ double netem_receive(Netem *netem, int peer, double reached, size_t bytes);
 
 /* Seconds that `bytes` take to a peer over an idle link. */
 double netem_idle(const Netem *netem, int peer, size_t bytes);
+
+/* Seconds in which the link's direction to the peer carried what this device sent: of a mesh the pair's, of a switch this device's port, of
+ * a shared medium what everybody sent. Lower layers count. */
+double netem_carried(const Netem *netem, int peer);
+double netem_carried_in(const Netem *netem); /* likewise the port of a switch to this device; 0 of others */
 
 #endif

@@ -127,6 +127,8 @@ void transport_free(Transport *t) {
 }
 
 TransportState *transport_state(Transport *t) { return &t->state; }
+double transport_carried(const Transport *t, int peer) { return netem_carried(&t->netem, peer); }
+double transport_carried_in(const Transport *t) { return netem_carried_in(&t->netem); }
 
 bool transport_changed(Transport *t) {
   bool changed = t->changed;

@@ -151,4 +151,8 @@ typedef struct TransportState {
 } TransportState;
 TransportState *transport_state(Transport *transport); /* a driver adds to `dropped` what its backend drops */
 
+/* Seconds in which the simulated link to the peer, and a switch's port to this device, carried packets (netem.h). */
+double transport_carried(const Transport *transport, int peer);
+double transport_carried_in(const Transport *transport);
+
 #endif

@@ -62,6 +62,7 @@ static void a_mesh_takes_one_copy_of_a_link(void **state) {
       near(device->compute, 0.042);
       near(device->wait, 0.0096 + 0.005 - 0.002);
       near(device->span, 0.0146);
+      near(device->carried, 8 * 1200 / 1e6);
       near(simulate_hidden(device), 0.002 / 0.0146);
       assert_int_equal(device->bytes_sent, 1000 * (count - 1));
     }
@@ -105,7 +106,9 @@ static void a_switch_takes_a_copy_for_each_receiver(void **state) {
   for (int count = 2; count <= MAX; count++) {
     Case c = exchange(count, 0.01, 0, 0, 3, 999);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .overhead = 67, .topology = LINK_SWITCH};
-    near(run(&c, &links, &PLAIN).latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
+    SimResult result = run(&c, &links, &PLAIN);
+    near(result.latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
+    for (int d = 0; d < count; d++) near(result.device[d].carried, (count - 1) * 8 * 1200 / 1e6);
     release(&c);
   }
 }
@@ -116,9 +119,13 @@ static void many_senders_share_the_way_in(void **state) {
   for (int d = 1; d < 4; d++) send_to(&c, d, 0, 0, 1, 1000, 1);
   await(&c, 0, 0, 0, 14);
   const LinkOptions links = {.bits_per_second = 1e6, .topology = LINK_SWITCH};
-  near(run(&c, &links, &PLAIN).latency, 3 * 0.008);
+  SimResult result = run(&c, &links, &PLAIN);
+  near(result.latency, 3 * 0.008);
+  near(result.device[0].carried, 3 * 0.008);
   const LinkOptions mesh = {.bits_per_second = 1e6};
-  near(run(&c, &mesh, &PLAIN).latency, 0.008);
+  result = run(&c, &mesh, &PLAIN);
+  near(result.latency, 0.008);
+  near(result.device[0].carried, 0.008); /* it only hears */
   release(&c);
 }
 
@@ -127,7 +134,9 @@ static void all_share_the_air(void **state) {
   for (int count = 2; count <= MAX; count++) {
     Case c = exchange(count, 0.01, 0, 0, 2, 250);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_SHARED};
-    near(run(&c, &links, &PLAIN).latency, 0.01 + count * (count - 1) * 0.002 + 0.001);
+    SimResult result = run(&c, &links, &PLAIN);
+    near(result.latency, 0.01 + count * (count - 1) * 0.002 + 0.001);
+    near(result.device[0].carried, count * (count - 1) * 0.002);
     release(&c);
   }
 }
@@ -248,7 +257,10 @@ static void blocks_in_parts_follow_the_recurrence(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Case c = in_parts(&cases[i]);
     LinkOptions links = {.bits_per_second = cases[i].rate, .overhead = cases[i].overhead};
-    near(run(&c, &links, &PLAIN).latency, recurrence(&cases[i], 1));
+    SimResult result = run(&c, &links, &PLAIN);
+    near(result.latency, recurrence(&cases[i], 1));
+    const double bits = 8.0 * (cases[i].bytes + cases[i].packets * cases[i].overhead);
+    near(result.device[0].carried, cases[i].blocks * cases[i].parts * bits / cases[i].rate); /* pauses between the parts left out */
     links.topology = LINK_SWITCH;
     near(run(&c, &links, &PLAIN).latency, recurrence(&cases[i], cases[i].count - 1));
     release(&c);

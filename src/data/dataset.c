@@ -10,6 +10,7 @@
 #include "data/dataset_internal.h"
 #include "data/download.h"
 #include "data/image.h"
+#include "data/text/text_labels.h"
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -334,12 +335,12 @@ static const DatasetSource *source_of(const char *name) {
 }
 
 Status dataset_check_name(const char *name, const char *data_dir) {
-  char hint[DATASET_HINT];
+  char hint[DATASET_HINT], texts[TEXT_LABELS_LIST];
   if (source_of(name)) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE,
                     "data set \"%s\" is not known.%s Accepted are cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
-                    "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, cola, sst2, agnews, tsv:FILE and csv:FILE:text=COLUMN",
-                    name, dataset_hint(name, data_dir, DATASET_ANY, hint));
+                    "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, %s, tsv:FILE and csv:FILE:text=COLUMN",
+                    name, dataset_hint(name, data_dir, DATASET_ANY, hint), text_labels_list("", texts));
 }
 
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part) {

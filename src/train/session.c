@@ -591,9 +591,10 @@ static Status choose_task(Session *session) {
   const bool decoder = config_is_decoder(&config);
   config_release(&config);
   if (options->dataset == NULL && decoder && session->use == SESSION_PLAN) options->drawn = true;
+  char list[TEXT_LABELS_LIST];
   if (options->dataset == NULL && decoder && !options->drawn)
-    return status_set(STATUS_BAD_USAGE,
-                      "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
+    return status_set(STATUS_BAD_USAGE, "--dataset is missing: text:PATH, %s, tsv:FILE or csv:FILE:text=COLUMN",
+                      text_labels_list(":DIR", list));
   if (options->dataset == NULL && !options->drawn) options->dataset = "cifar100";
   bool known = options->drawn || text_source_knows(options->dataset) || text_labels_knows(options->dataset);
   if (!known) TRY(dataset_check_name(options->dataset, options->data_dir));

@@ -361,12 +361,11 @@ static Status parse_file(TextLabelName *parsed, const char *name) {
 
 /* BAD_VALUE names the option that is wrong. Release also after a failure. */
 static Status text_label_name_parse(TextLabelName *parsed, const char *name) {
+  char list[TEXT_LABELS_LIST];
   *parsed = (TextLabelName){.set = find_set(name)};
   if (!text_label_name_knows(name))
-    return status_set(STATUS_BAD_VALUE,
-                      "'%s' is no set of labelled texts; cola:DIR, sst2:DIR, agnews:DIR, qqp:DIR, mrpc:DIR, tsv:FILE and "
-                      "csv:FILE:text=COLUMN are",
-                      name);
+    return status_set(STATUS_BAD_VALUE, "'%s' is no set of labelled texts; %s, tsv:FILE and csv:FILE:text=COLUMN are", name,
+                      text_labels_list(":DIR", list));
   parsed->owned = strdup(name);
   if (!parsed->owned) return status_no_memory(name, "its name");
   parsed->path = parsed->owned + (parsed->set ? behind(name, parsed->set->name) - name : 4);
@@ -410,6 +409,13 @@ void text_labels_close(LabelledText *set) {
 }
 
 bool text_labels_knows(const char *name) { return text_label_name_knows(name); }
+
+const char *text_labels_list(const char *suffix, char list[TEXT_LABELS_LIST]) {
+  size_t used = 0;
+  for (int i = 0; i < SETS && used < TEXT_LABELS_LIST; i++)
+    used += (size_t)snprintf(list + used, TEXT_LABELS_LIST - used, "%s%s%s", i ? ", " : "", sets[i].name, suffix);
+  return list;
+}
 int64_t text_labels_count(const LabelledText *set) { return set->table.count; }
 int64_t text_labels_classes(const LabelledText *set) { return set->classes; }
 char *const *text_labels_names(const LabelledText *set) { return set->names; }

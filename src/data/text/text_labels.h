@@ -28,6 +28,10 @@ typedef struct LabelledText LabelledText;
 
 bool text_labels_knows(const char *name);
 
+/* The known sets, for messages: "cola:DIR, sst2:DIR" with the suffix ":DIR". Returns list. */
+enum { TEXT_LABELS_LIST = 128 };
+const char *text_labels_list(const char *suffix, char list[TEXT_LABELS_LIST]);
+
 /* data_dir: looked at first for a set without DIR, or NULL. *set is NULL after a failure. */
 Status text_labels_open(LabelledText **set, const char *name, const char *data_dir, DatasetPart part);
 /* A share of the training part, as dataset_open_share. */

@@ -252,7 +252,14 @@ static void test_names(void **state) {
   assert_true(text_labels_knows("csv:x:text=1"));
   assert_false(text_labels_knows("csv:x")); /* a list of images */
   assert_false(text_labels_knows("colab:x"));
-  refused("colab:x", DATASET_TRAIN, STATUS_BAD_VALUE, "cola:DIR");
+  for (int i = 0; i < SETS; i++) {
+    char words[32];
+    snprintf(words, sizeof words, "%s:DIR, ", sets[i].name);
+    refused("colab:x", DATASET_TRAIN, STATUS_BAD_VALUE, words);
+    snprintf(words, sizeof words, " %s, ", sets[i].name);
+    assert_int_equal(dataset_check_name("nosuch", NULL), STATUS_BAD_USAGE);
+    if (!strstr(status_message(), words)) fail_msg("\"%s\" does not name %s", status_message(), sets[i].name);
+  }
   refused("tsv:", DATASET_TRAIN, STATUS_BAD_VALUE, "a file is expected");
   refused("tsv:x:text=", DATASET_TRAIN, STATUS_BAD_VALUE, "text=");
   refused("tsv:x:text=1+2+3+4+5", DATASET_TRAIN, STATUS_BAD_VALUE, "1 to 4 columns");

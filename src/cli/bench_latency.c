@@ -69,7 +69,7 @@ typedef struct Baseline {
 
 typedef struct LatencyPlan {
   LatencyBench *bench;
-  Baseline others[6];
+  Baseline others[2 * STRATEGY_COUNT]; /* each at most with few and with many retained blocks */
   int other_count;
   double calibrated; /* scale of computation with which one device takes as long as asked for; NaN: none was measured */
   double mbit;       /* of figures that draw something else than bandwidth */

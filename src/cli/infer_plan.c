@@ -448,18 +448,21 @@ typedef struct PlanCommand {
   double wait;
   bool own_rate, own_links, own_topology; /* --bandwidth; that or --latency; --link-model was given */
   NetworkOptions network;
+  char about_strategies[STRATEGY_LIST + 16]; /* the help of --strategies */
 } PlanCommand;
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
   *c = (PlanCommand){
       .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = -1, .retained = 1, .local = true, .wait = 30};
+  char strategies[STRATEGY_LIST];
+  snprintf(c->about_strategies, sizeof c->about_strategies, "%s, or all", strategy_list(",", false, strategies));
   const Option own[] = {
       {OPTION_GROUP, .help = "What to plan"},
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "a preset instead: vit-base, gpt2..."},
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 0, .max = 1 << 20, .help = "number of input tokens; 0: the model's"},
-      {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
+      {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = c->about_strategies},
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST",
        .help = "numbers of groups (default: the model's, or those of 1,16,32 that divide its width)"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 1024, .help = "blocks that bp-ag and bp-sp compute together"},

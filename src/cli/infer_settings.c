@@ -281,7 +281,7 @@ enum { STRATEGY_ROWS = 3 };
 static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
   const Option table[STRATEGY_ROWS] = {
       {OPTION_GROUP, .help = "Strategy:"},
-      {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = "astra|single|tp|sp|bp-ag|bp-sp",
+      {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = strategy_list("|", false, s->strategies),
        .help = "astra, or one of the baselines it is compared with"},
       {OPTION_INT, "retained", 0, &s->retained, "N", .min = 1, .max = 255, .help = "blocks that bp-ag and bp-sp compute in full"}};
   memcpy(rows, table, sizeof table);

@@ -7,6 +7,7 @@
 #include "infer/cluster/leader.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/weights.h"
+#include "nn/strategy.h"
 #include <jansson.h>
 
 /* Options of how codes travel between devices: backend, reliability, and links as they are asked to be. Shared by the commands of
@@ -44,10 +45,11 @@ typedef struct InferSettings {
   const char *per_sample;  /* CSV file of an evaluation; NULL: none */
   int64_t validation_part; /* samples held out of the training part, to be evaluated; 0: the test part */
   double timeout, temperature, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty;
-  int strategy;     /* Strategy */
-  int64_t retained; /* blocks of bp-* */
-  int weights;      /* WeightsBits */
-  int precision;    /* WeightsPrecision */
+  int strategy;                   /* Strategy */
+  char strategies[STRATEGY_LIST]; /* its choices */
+  int64_t retained;               /* blocks of bp-* */
+  int weights;                    /* WeightsBits */
+  int precision;                  /* WeightsPrecision */
   const char *backend;
   int perplexity; /* PerplexityUnit */
   int part;       /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */

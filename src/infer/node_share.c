@@ -30,10 +30,12 @@ static Status check_division(const NodeSetup *setup) {
 Status node_share_check(const NodeSetup *setup) {
   Strategy strategy = node_share_strategy(setup);
   const char *name = strategy_facts(strategy)->name;
+  char plain[STRATEGY_LIST];
   if (!setup->weights->books && strategy_facts(strategy)->needs_codebooks)
     return status_set(STATUS_BAD_VALUE,
                       "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train "
-                      "--groups; --strategy sp, tp, bp-ag, bp-sp and single can do without codebooks");
+                      "--groups; --strategy %s can do without codebooks",
+                      strategy_list(", ", true, plain));
   Status status = check_division(setup);
   if (status != STATUS_OK) return status_wrap(status, "strategy %s", name);
   if (setup->keep_codes && strategy != STRATEGY_ASTRA) return status_set(STATUS_BAD_VALUE, "with strategy %s no codes are exchanged", name);

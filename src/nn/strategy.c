@@ -20,15 +20,22 @@ static const StrategyFacts facts[STRATEGY_COUNT] = {
 
 const StrategyFacts *strategy_facts(Strategy strategy) { return &facts[strategy]; }
 
-Status strategy_find(Strategy *strategy, const char *name) {
-  char names[80] = "";
+const char *strategy_list(const char *separator, bool plain, char list[STRATEGY_LIST]) {
   size_t used = 0;
+  list[0] = 0;
+  for (int i = 0; i < STRATEGY_COUNT && used < STRATEGY_LIST; i++)
+    if (!plain || !facts[i].needs_codebooks)
+      used += (size_t)snprintf(list + used, STRATEGY_LIST - used, "%s%s", used ? separator : "", facts[i].name);
+  return list;
+}
+
+Status strategy_find(Strategy *strategy, const char *name) {
+  char names[STRATEGY_LIST];
   for (int i = 0; i < STRATEGY_COUNT; i++) {
     *strategy = (Strategy)i;
     if (strcmp(facts[i].name, name) == 0) return STATUS_OK;
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", facts[i].name);
   }
-  return status_set(STATUS_BAD_VALUE, "unknown strategy \"%s\"; accepted are %s", name, names);
+  return status_set(STATUS_BAD_VALUE, "unknown strategy \"%s\"; accepted are %s", name, strategy_list(", ", false, names));
 }
 
 Status strategy_check_retained(int64_t retained, int64_t blocks) {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 typedef enum Strategy {
+  /* SETUP has the numbers (setup_message.h): a new one comes last. */
   STRATEGY_ASTRA,  /* tokens divided, codes exchanged before each attention */
   STRATEGY_SINGLE, /* one device computes, the others wait */
   STRATEGY_TP,     /* heads and MLP columns divided, two all-reduces a block (Megatron: Shoeybi et al., 2019) */
@@ -26,6 +27,10 @@ typedef struct StrategyFacts {
 } StrategyFacts;
 
 const StrategyFacts *strategy_facts(Strategy strategy);
+
+/* The names in the order of the enum, with the separator between them; plain: of those that need no codebooks. Returns list. */
+enum { STRATEGY_LIST = 128 };
+const char *strategy_list(const char *separator, bool plain, char list[STRATEGY_LIST]);
 
 /* BAD_VALUE lists the names. */
 Status strategy_find(Strategy *strategy, const char *name);

@@ -159,7 +159,7 @@ expect "retained" 2 "--retained is for --strategy bp-ag and bp-sp" "${vit[@]}" -
 expect "too many retained" 2 "--retained 7: the model has 6 blocks" "${vit[@]}" --nodes 2 --strategy bp-sp --retained 7
 expect "too many devices" 2 "--nodes 4: strategy tp: 4 devices for 3 key and value heads and 768 hidden numbers of the MLP: each needs at least one, so up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
 expect "an unknown one" 2 "bp-ag" "${vit[@]}" --nodes 2 --strategy ring
-expect "no codebooks" 2 "--strategy sp, tp" "${vit[@]}" --nodes 2
+expect "no codebooks" 2 "--strategy single, tp, sp, bp-ag, bp-sp can do without codebooks" "${vit[@]}" --nodes 2
 expect "a prompt" 2 "astra and single can" -c "$llama" --prompt Once --nodes 2 --strategy tp
 expect "a prompt on one of three" 0 "tokens/s" -c "$llama" --prompt "Once upon" -m 3 --nodes 3 --strategy single
 exit $failed

@@ -2,6 +2,7 @@
 #include "cli/infer_run.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +56,21 @@ static void nobody_calls_an_address_of_another_machine(void **state) {
   assert_non_null(strstr(status_message(), "--peers unix:/tmp/x,[2001:db8::1]:7433"));
 }
 
+static void a_strategy_is_chosen_by_its_name(void **state) {
+  (void)state;
+  for (int i = 0; i < STRATEGY_COUNT; i++) {
+    InferSettings settings;
+    const char *images[8];
+    int count;
+    char *arguments[] = {(char[]){"astra-infer"}, (char[]){"-c"},         (char[]){"x"},
+                         (char[]){"x.png"},       (char[]){"--strategy"}, (char *)(uintptr_t)strategy_facts((Strategy)i)->name};
+    if (infer_settings_parse(&settings, INFER_MAIN, 6, arguments, images, &count) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(settings.strategy, i);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(other_machines_need_a_key),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_strategy_is_chosen_by_its_name), cmocka_unit_test(other_machines_need_a_key),
                                      cmocka_unit_test(nobody_calls_an_address_of_another_machine)};
   return cmocka_run_group_tests(tests, make_key, remove_key);
 }

@@ -280,7 +280,7 @@ static void what_is_impossible_is_refused(void **state) {
   expect_refusal(&f, 2, STRATEGY_BP_AG, 0, false, STATUS_BAD_VALUE, "strategy bp-ag: 0 retained blocks: between 1 and 3");
   expect_refusal(&f, 2, STRATEGY_BP_SP, 4, false, STATUS_BAD_VALUE, "strategy bp-sp: 4 retained blocks");
   expect_refusal(&f, 2, STRATEGY_SP, 0, true, STATUS_BAD_VALUE, "with strategy sp no codes are exchanged");
-  expect_refusal(&f, 2, STRATEGY_ASTRA, 0, false, STATUS_BAD_VALUE, "--strategy sp, tp");
+  expect_refusal(&f, 2, STRATEGY_ASTRA, 0, false, STATUS_BAD_VALUE, "--strategy single, tp, sp, bp-ag, bp-sp can do without codebooks");
   close_fixture(&f);
 }
 

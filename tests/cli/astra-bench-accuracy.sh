@@ -103,7 +103,7 @@ for file in "$root"/experiments/*.json; do
   table=$(basename "$file" .json)
   ends='`'
   ! grep -q '{data}' "$file" || ends=' --data-dir DIR`' # without it the experiment is refused
-  grep -qF -e "--table $table$ends" "$list" || report "lacks the experiment $table"
+  grep -F -e "--table $table$ends" "$list" | grep -qE ' \| (-|<?[0-9.]+) \| [^|]*\|$' || report "lacks the experiment $table, or its hours"
   grep -qF "${table//-/\\-}\\fR" "$root/docs/man/astra-bench.1" || report "astra-bench(1) lacks the experiment $table"
 done
 while read -r command word; do

@@ -202,20 +202,25 @@ static void text_table_release(TextTable *table) {
 
 /* The known sets as a table, and the options behind tsv: and csv:. Nothing is opened here. */
 
-enum { TEXT_LABEL_MAX_CLASSES = 4 }; /* of the known sets */
+typedef struct TextLabelClass {
+  const char *label, *name; /* as in the file; "acceptable" */
+} TextLabelClass;
 
 /* A set whose files and columns are known. */
 typedef struct TextLabelSet {
   const char *name, *title, *folder; /* "cola", "CoLA", the folder its archive leaves */
   const char *train, *test;          /* files */
   TextTableFormat format;
-  const char *names_file; /* of class names, or NULL */
-  bool by_hand;           /* `astra-data get` does not have it */
-  bool dividable;         /* without the training file the test file serves for both parts */
-  int classes;
-  const char *labels[TEXT_LABEL_MAX_CLASSES]; /* as in the file, in the order of the classes */
-  const char *names[TEXT_LABEL_MAX_CLASSES];
+  const char *names_file;        /* of class names, or NULL */
+  bool by_hand;                  /* `astra-data get` does not have it */
+  bool dividable;                /* without the training file the test file serves for both parts */
+  const TextLabelClass *classes; /* [class_count] */
+  int class_count;
 } TextLabelSet;
+
+/* Any number of {label, name}. */
+#define TEXT_LABEL_CLASSES(...)                                                                                                            \
+  .classes = (const TextLabelClass[]){__VA_ARGS__}, .class_count = sizeof((const TextLabelClass[]){__VA_ARGS__}) / sizeof(TextLabelClass)
 
 typedef struct TextLabelName {
   const TextLabelSet *set; /* NULL: tsv: or csv: */
@@ -231,18 +236,14 @@ static const TextLabelSet sets[] = {{.name = "cola",
                                      .train = "train.tsv",
                                      .test = "dev.tsv",
                                      .format = {.texts = {"4"}, .text_count = 1, .label = "2"},
-                                     .classes = 2,
-                                     .labels = {"0", "1"},
-                                     .names = {"unacceptable", "acceptable"}},
+                                     TEXT_LABEL_CLASSES({"0", "unacceptable"}, {"1", "acceptable"})},
                                     {.name = "sst2",
                                      .title = "SST-2",
                                      .folder = "SST-2",
                                      .train = "train.tsv",
                                      .test = "dev.tsv",
                                      .format = {.header = true, .texts = {"sentence"}, .text_count = 1, .label = "label"},
-                                     .classes = 2,
-                                     .labels = {"0", "1"},
-                                     .names = {"negative", "positive"}},
+                                     TEXT_LABEL_CLASSES({"0", "negative"}, {"1", "positive"})},
                                     {.name = "qqp",
                                      .title = "QQP",
                                      .folder = "QQP",
@@ -255,9 +256,7 @@ static const TextLabelSet sets[] = {{.name = "cola",
                                                 .label = "is_duplicate",
                                                 .skip_incomplete = true}, /* GLUE's file has rows that a line break cuts in two */
                                      .by_hand = true,
-                                     .classes = 2,
-                                     .labels = {"0", "1"},
-                                     .names = {"not_duplicate", "duplicate"}},
+                                     TEXT_LABEL_CLASSES({"0", "not_duplicate"}, {"1", "duplicate"})},
                                     {.name = "mrpc",
                                      .title = "MRPC",
                                      .folder = "MRPC",
@@ -265,9 +264,7 @@ static const TextLabelSet sets[] = {{.name = "cola",
                                      .test = "dev.tsv",
                                      .format = {.header = true, .texts = {"4"}, .text_count = 1, .pair = "5", .label = "1"},
                                      .by_hand = true,
-                                     .classes = 2,
-                                     .labels = {"0", "1"},
-                                     .names = {"not_equivalent", "equivalent"}},
+                                     TEXT_LABEL_CLASSES({"0", "not_equivalent"}, {"1", "equivalent"})},
                                     {.name = "agnews",
                                      .title = "AG News",
                                      .folder = "agnews",
@@ -276,9 +273,7 @@ static const TextLabelSet sets[] = {{.name = "cola",
                                      .format = {.quoted = true, .texts = {"2", "3"}, .text_count = 2, .label = "1"},
                                      .names_file = "classes.txt",
                                      .dividable = true,
-                                     .classes = 4,
-                                     .labels = {"1", "2", "3", "4"},
-                                     .names = {"World", "Sports", "Business", "Sci/Tech"}}};
+                                     TEXT_LABEL_CLASSES({"1", "World"}, {"2", "Sports"}, {"3", "Business"}, {"4", "Sci/Tech"})}};
 
 enum { SETS = sizeof sets / sizeof *sets };
 
@@ -645,8 +640,9 @@ static Status open_known(LabelledText *set, const TextLabelName *name, const cha
   const TextLabelSet *known = name->set;
   char *directory, *train = NULL, *test = NULL, *names = NULL;
   Status status = find_directory(name, data_dir, &directory);
-  if (status == STATUS_OK) status = make_room(set, known->classes);
-  for (int i = 0; status == STATUS_OK && i < known->classes; i++) status = add_class(set, known->labels[i], known->names[i]);
+  if (status == STATUS_OK) status = make_room(set, known->class_count);
+  for (int i = 0; status == STATUS_OK && i < known->class_count; i++)
+    status = add_class(set, known->classes[i].label, known->classes[i].name);
   if (status == STATUS_OK) set->order = dataset_label_order(set->keys, set->classes);
   if (status == STATUS_OK && known->names_file) {
     names = files_join(directory, known->names_file);

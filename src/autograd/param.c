@@ -192,10 +192,13 @@ Status param_reserve(ParamSet *set, bool with_grads) {
 
 /* ---- shadows */
 
+/* Of bf16 products take the numbers as they are. */
+static bool can_be_rounded(const Tensor *tensor) { return tensor->value != NULL || tensor->narrow_kind == NARROW_F16; }
+
 static bool wants_shadow(const Param *param) {
   enum { CONVOLUTION = 4 }; /* its operation multiplies with patches */
   const bool packed = param->tensor.packed != NULL && param->tensor.packed->bf16;
-  return param->tensor.value != NULL && !packed && (param->narrow || param->tensor.dims == CONVOLUTION);
+  return can_be_rounded(&param->tensor) && !packed && (param->narrow || param->tensor.dims == CONVOLUTION);
 }
 
 Status param_make_shadows(ParamSet *set) {
@@ -216,11 +219,26 @@ Status param_make_shadows(ParamSet *set) {
   return STATUS_OK;
 }
 
+static void round_halves(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  enum { PIECE = 1024 };
+  const Tensor *tensor = context;
+  real stage[PIECE];
+  for (int64_t at = begin; at < end; at += PIECE) {
+    const int64_t count = end - at < PIECE ? end - at : PIECE;
+    tensor_read(tensor, at, count, stage);
+    kernels()->narrow(count, stage, tensor->shadow + at);
+  }
+}
+
 void param_refresh_shadows(ParamSet *set, bool frozen) {
   for (size_t i = 0; set->shadows != NULL && !set->reserved && i < set->count; i++) {
     Tensor *tensor = &set->list[i].tensor;
-    if (tensor->shadow != NULL && (frozen || !set->list[i].frozen))
+    if (tensor->shadow == NULL || (!frozen && set->list[i].frozen)) continue;
+    if (tensor->value != NULL)
       tensor_narrow(NARROW_BF16, tensor_count(tensor), tensor->value, tensor->shadow);
+    else
+      threads_for(tensor_count(tensor), 4096, round_halves, tensor);
   }
 }
 
@@ -229,8 +247,9 @@ void param_refresh_shadows(ParamSet *set, bool frozen) {
 Status param_pack(ParamSet *set, size_t index, bool bf16) {
   Param *param = &set->list[index];
   const Tensor *tensor = &param->tensor;
-  const bool int8 = tensor->lowbit != NULL && tensor->lowbit->kind == LOWBIT_INT8, values = tensor->value != NULL || int8;
-  if (!param->narrow || tensor->dims != 2 || !values || tensor->packed != NULL || set->reserved) return STATUS_OK;
+  const bool int8 = tensor->lowbit != NULL && tensor->lowbit->kind == LOWBIT_INT8;
+  const bool numbers = int8 || (bf16 ? can_be_rounded(tensor) : tensor->value != NULL);
+  if (!param->narrow || tensor->dims != 2 || !numbers || tensor->packed != NULL || set->reserved) return STATUS_OK;
   PackedMatrix matrix = {.outputs = param_outputs(param), .inputs = param_inputs(param)};
   matrix.int8 = int8;
   matrix.bf16 = bf16 && !int8;
@@ -238,7 +257,8 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   if (matrix.bytes == 0) return STATUS_OK;
   matrix.words = block_new(matrix.bytes);
   if (matrix.words == NULL) return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matrix.bytes / 1e6);
-  matmul_pack(&matrix, int8 ? tensor->lowbit->numbers : tensor->value, param->transposed);
+  const void *from = int8 ? tensor->lowbit->numbers : tensor->value != NULL ? (const void *)tensor->value : tensor->narrow;
+  matmul_pack(&matrix, from, tensor->narrow_kind, param->transposed);
   param->packed = matrix;
   set->packed_bytes += (int64_t)matrix.bytes;
   param->tensor.packed = &param->packed;

@@ -50,16 +50,16 @@ Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the f
 Status param_reserve(ParamSet *set, bool with_grads);
 void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
 void param_initialise_one(Param *param, Rng *rng); /* a single entry: a new head */
-/* Gives every matrix that operations multiply with (but adapters), and has its numbers in full, a shadow (Tensor.shadow), with the set
- * reserved or not; once, after its numbers have memory. */
+/* Gives every matrix that operations multiply with (but adapters), and has its numbers in full or in fp16, a shadow (Tensor.shadow), with
+ * the set reserved or not; once, after its numbers have memory. */
 Status param_make_shadows(ParamSet *set);
 /* Recomputes the shadows of the parameters that learn (or, with `frozen`, of all) from the values, over the pool. Does nothing where there
  * are none. */
 void param_refresh_shadows(ParamSet *set, bool frozen);
 /* Packs a matrix's values, in full or in bf16, for faster products (Tensor.packed), in memory of its own: as much as the values take, or in
  * bf16 half of that. For inference, after the last change of the values; with bf16 before param_make_shadows, which then leaves the matrix
- * out. A matrix in int8 (Tensor.lowbit) is packed as it is. A parameter that is no matrix, has neither, or would not be faster is left as
- * it is. */
+ * out. A matrix in int8 (Tensor.lowbit) is packed as it is, one in fp16 in bf16 alone. A parameter that is no matrix, has none of these, or
+ * would not be faster is left as it is. */
 Status param_pack(ParamSet *set, size_t index, bool bf16);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
 /* In place of zeroing, which writes and reads all gradients once more: param_empty_grads marks them empty, so that the first gradient of

@@ -28,8 +28,8 @@ typedef struct Tensor {
   const LowbitMatrix *lowbit;
   /* An activation may be kept in bf16 (tape_narrow): value is NULL, narrow holds it, and its gradient is in bf16, too. */
   uint16_t *narrow_grad;
-  /* A copy of a parameter's values in bf16, for products in bf16; NULL: those round the values each time. Code that changes the values
-   * updates it (param_refresh_shadows). */
+  /* A copy of a parameter's values, in full or in fp16, in bf16, for products in bf16; NULL: those round the values each time. Code that
+   * changes the values updates it (param_refresh_shadows). */
   uint16_t *shadow;
   /* A copy of a parameter's values packed for products, while they do not change (param_pack). Borrowed; NULL: not packed. */
   const PackedMatrix *packed;

@@ -253,7 +253,8 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
-  int64_t bytes = model_params(weights->model)->packed_bytes + lowbit_weights_all_bytes(weights->model);
+  const ParamSet *params = model_params(weights->model);
+  int64_t bytes = params->packed_bytes + params->shadow_total * (int64_t)sizeof *params->shadows + lowbit_weights_all_bytes(weights->model);
   KvShape full = {
       .blocks = config->blocks,
       .width = config_kv_width(config),

@@ -65,8 +65,8 @@ typedef enum WeightsBits { WEIGHTS_AS_THEY_ARE, WEIGHTS_INT8, WEIGHTS_INT4 } Wei
 Status weights_quantise(Weights *weights, WeightsBits bits);
 
 /* Precision of products with weights and of the activations between them; AUTO: bf16 where it is measured to be faster. With bf16 matrices
- * in full width are rounded once, into memory that forked children share. Call after loading and weights_quantise, before tables of keys
- * and before any fork. All devices of a cluster use the same: the precision is part of a fingerprint. */
+ * in full width or in fp16 are rounded once, into memory that forked children share. Call after loading and weights_quantise, before tables
+ * of keys and before any fork. All devices of a cluster use the same: the precision is part of a fingerprint. */
 typedef enum WeightsPrecision { WEIGHTS_FP32, WEIGHTS_BF16, WEIGHTS_FASTER } WeightsPrecision;
 #define WEIGHTS_PRECISIONS "fp32|bf16|auto"
 Status weights_use_precision(Weights *weights, WeightsPrecision precision);

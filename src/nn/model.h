@@ -24,7 +24,7 @@ void model_initialise(Model *model, Rng *rng);
 /* For inference, once the weights are final and before any fork: packs the matrices where the processor multiplies packed ones
  * faster (param_pack), and with bf16 gives the others shadows. In full packed weights take as much memory once more; in bf16 they take the
  * place of the shadows; those of int8 are packed where oneDNN multiplies them (MatmulBackend.int8), and take as much memory once more.
- * Matrices of 16 and 4 bits, of 8 bits in blocks, and vocabularies stay as they are. */
+ * Matrices in bf16, in fp16 unless with bf16, of 4 bits, of 8 bits in blocks, and vocabularies (but for shadows) stay as they are. */
 Status model_pack_weights(Model *model, bool bf16);
 
 /* Initial weights of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention

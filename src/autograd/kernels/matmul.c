@@ -444,35 +444,57 @@ size_t matmul_packed_bytes(const PackedMatrix *matrix) {
   return faster ? (size_t)(strips_of(matrix->outputs) * of_output * PACKED_STRIP) * sizeof *matrix->words : 0;
 }
 
+enum { PART_INPUTS = 128 }; /* of a strip: as many numbers as stay in the first-level cache are widened at a time */
+
 typedef struct Packing {
   PackedMatrix *matrix;
-  const real *weight;
+  const void *weight;
+  NarrowKind kind;
   bool transposed;
 } Packing;
 
-static uint32_t word_of(const Packing *job, int64_t output, int64_t word) {
+/* Inputs of a strip: the number of its output o for input i is at o output_step + i input_step. */
+typedef struct StripPart {
+  const real *at;
+  int64_t output_step, input_step;
+} StripPart;
+
+/* Of an array in full a view, else its rows widened into `stage` [PACKED_STRIP PART_INPUTS]. */
+static StripPart strip_part(const Packing *job, int64_t output, int64_t outputs, int64_t input, int64_t inputs, real *stage) {
   const PackedMatrix *matrix = job->matrix;
-  const int64_t step = job->transposed ? matrix->outputs : 1, start = output * (job->transposed ? 1 : matrix->inputs);
-  if (matrix->bf16) {
-    const real *pair = job->weight + start + 2 * word * step;
-    return (uint32_t)narrow_bfloat((float)pair[0]) | (uint32_t)narrow_bfloat((float)pair[step]) << 16;
-  }
-  const float number = (float)job->weight[start + word * step];
+  const int64_t stride = job->transposed ? matrix->outputs : matrix->inputs;
+  const int64_t first = job->transposed ? input * stride + output : output * stride + input;
+  const int64_t rows = job->transposed ? inputs : outputs, width = job->transposed ? outputs : inputs;
+  const bool wide = job->kind == NARROW_NONE;
+  for (int64_t row = 0; !wide && row < rows; row++)
+    kernels()->widen(job->kind, width, (const uint16_t *)job->weight + first + row * stride, stage + row * width);
+  const int64_t step = wide ? stride : width;
+  return (StripPart){wide ? (const real *)job->weight + first : stage, job->transposed ? 1 : step, job->transposed ? step : 1};
+}
+
+static uint32_t word_of(const StripPart *part, bool bf16, int64_t output, int64_t word) {
+  const real *number = part->at + output * part->output_step + (bf16 ? 2 : 1) * word * part->input_step;
+  if (bf16) return (uint32_t)narrow_bfloat((float)number[0]) | (uint32_t)narrow_bfloat((float)number[part->input_step]) << 16;
+  const float single = (float)*number;
   uint32_t bits;
-  memcpy(&bits, &number, sizeof bits);
+  memcpy(&bits, &single, sizeof bits);
   return bits;
 }
 
 static void pack_strips(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Packing *job = context;
-  const int64_t words = words_of(job->matrix, job->matrix->inputs);
-  for (int64_t strip = begin; strip < end; strip++) {
-    uint32_t *to = job->matrix->words + strip * words * PACKED_STRIP;
-    for (int64_t word = 0; word < words; word++)
-      for (int64_t output = strip * PACKED_STRIP; output < (strip + 1) * PACKED_STRIP; output++)
-        *to++ = output < job->matrix->outputs ? word_of(job, output, word) : 0;
-  }
+  const PackedMatrix *matrix = job->matrix;
+  real stage[PACKED_STRIP * PART_INPUTS];
+  uint32_t *to = matrix->words + begin * words_of(matrix, matrix->inputs) * PACKED_STRIP;
+  for (int64_t first = begin * PACKED_STRIP; first < end * PACKED_STRIP; first += PACKED_STRIP)
+    for (int64_t input = 0; input < matrix->inputs; input += PART_INPUTS) {
+      const int64_t outputs = matmul_lesser(PACKED_STRIP, matrix->outputs - first);
+      const int64_t inputs = matmul_lesser(PART_INPUTS, matrix->inputs - input);
+      const StripPart part = strip_part(job, first, outputs, input, inputs, stage);
+      for (int64_t word = 0; word < words_of(matrix, inputs); word++)
+        for (int64_t output = 0; output < PACKED_STRIP; output++) *to++ = output < outputs ? word_of(&part, matrix->bf16, output, word) : 0;
+    }
 }
 
 typedef struct BytesPacking {
@@ -500,11 +522,11 @@ static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-void matmul_pack(PackedMatrix *matrix, const void *weight, bool transposed) {
+void matmul_pack(PackedMatrix *matrix, const void *weight, NarrowKind kind, bool transposed) {
   const int64_t strips = strips_of(matrix->outputs);
   if (!matrix->int8) {
     matrix->product = product_of(matrix);
-    threads_for(strips, 1, pack_strips, &(Packing){matrix, weight, transposed});
+    threads_for(strips, 1, pack_strips, &(Packing){matrix, weight, kind, transposed});
     return;
   }
   matrix->offset_sums = (int32_t *)matrix->words + strips * words_of(matrix, matrix->inputs) * PACKED_STRIP;

@@ -71,9 +71,10 @@ typedef struct PackedMatrix {
  * backend. In int8 it is where MatmulBackend.int8 is. */
 size_t matmul_packed_bytes(const PackedMatrix *matrix);
 
-/* Fills words and product, over the pool; weight: real numbers [outputs, inputs] or, transposed, [inputs, outputs], rounded to bf16 for a
- * bf16 matrix. For an int8 matrix: int8_t numbers [outputs, inputs]; their float scales stay where they are. */
-void matmul_pack(PackedMatrix *matrix, const void *weight, bool transposed);
+/* Fills words and product, over the pool; weight: real numbers or, with a kind, such of 16 bits, [outputs, inputs] or, transposed, [inputs,
+ * outputs], rounded to bf16 for a bf16 matrix. For an int8 matrix: int8_t numbers [outputs, inputs]; their float scales stay where they
+ * are. */
+void matmul_pack(PackedMatrix *matrix, const void *weight, NarrowKind kind, bool transposed);
 
 /* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
  * cache. */

@@ -378,7 +378,7 @@ static PackedMatrix pack(const LowbitMatrix *matrix) {
   PackedMatrix packed = {.outputs = matrix->outputs, .inputs = matrix->inputs, .int8 = true};
   packed.words = aligned_alloc(64, (matmul_packed_bytes(&packed) + 63) / 64 * 64);
   assert_non_null(packed.words);
-  matmul_pack(&packed, matrix->numbers, false);
+  matmul_pack(&packed, matrix->numbers, NARROW_NONE, false);
   return packed;
 }
 

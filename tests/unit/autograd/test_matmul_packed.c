@@ -55,7 +55,7 @@ static void check(const Case *c) {
   matrix.words = malloc(matmul_packed_bytes(&matrix));
   assert_true(wide && matrix.words);
   memcpy(wide, start, (size_t)count * sizeof *wide);
-  matmul_pack(&matrix, weight, c->transposed);
+  matmul_pack(&matrix, weight, NARROW_NONE, c->transposed);
   Calls calls = {0, 0};
   matmul_packed(&(MatmulPacked){.weight = &matrix,
                                 .first_output = c->first_output,
@@ -135,6 +135,33 @@ static void threads_share_the_work(void **state) {
     check(&(Case){.rows = 197, .outputs = 100, .inputs = 96, .bias = true}); /* few strips: rows are cut */
     check(&(Case){.rows = 40, .outputs = 700, .inputs = 96, .add = true});
     threads_stop();
+  }
+}
+
+/* Halves are packed as the floats that they stand for, by parts: 200 inputs and 100 outputs are no multiple of any of them. */
+static void halves_are_packed(void **state) {
+  (void)state;
+  enum { OUTPUTS = 100, INPUTS = 200 };
+  static uint16_t halves[OUTPUTS * INPUTS];
+  static real wide[OUTPUTS * INPUTS];
+  require_packing(true);
+  Rng rng;
+  rng_init(&rng, 5, 0);
+  for (int i = 0; i < OUTPUTS * INPUTS; i++) {
+    halves[i] = narrow_half((float)rng_normal(&rng));
+    wide[i] = (real)narrow_to_float(NARROW_F16, halves[i]);
+  }
+  for (int transposed = 0; transposed < 2; transposed++) {
+    PackedMatrix matrix = {.outputs = OUTPUTS, .inputs = INPUTS, .bf16 = true};
+    const size_t bytes = matmul_packed_bytes(&matrix);
+    uint32_t *expected = matrix.words = malloc(bytes);
+    assert_non_null(expected);
+    matmul_pack(&matrix, wide, NARROW_NONE, transposed == 1);
+    matrix.words = malloc(bytes);
+    assert_non_null(matrix.words);
+    matmul_pack(&matrix, halves, NARROW_F16, transposed == 1);
+    assert_memory_equal(matrix.words, expected, bytes);
+    free(matrix.words), free(expected);
   }
 }
 
@@ -235,6 +262,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(floats_are_multiplied),
                                      cmocka_unit_test(bf16_is_multiplied),
                                      cmocka_unit_test(threads_share_the_work),
+                                     cmocka_unit_test(halves_are_packed),
                                      cmocka_unit_test(operations_compute_the_same_in_full),
                                      cmocka_unit_test(operations_compute_the_same_in_bf16),
                                      cmocka_unit_test(packed_weights_take_the_place_of_shadows)};

@@ -56,7 +56,39 @@ static void codebooks_are_not_rounded(void **state) {
   sample_fixture_close(&f);
 }
 
+/* In bf16 a checkpoint of halves has every matrix that one of floats with the same numbers has, rounded once and to the same bits. */
+static void halves_are_rounded_to_bf16_once(void **state) {
+  (void)state;
+  static const char *const presets[] = {"tiny", "tiny-gpt2", "tiny-llama"};
+  for (int kind = 0; kind < 3; kind++) {
+    SampleFixture f = {.directory = ""};
+    ModelConfig config = {0};
+    Weights narrow, wide;
+    int rounded = 0;
+    assert_int_equal(sample_config(&config, presets[kind], 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+    sample_fixture_make(&f, &config);
+    open_as(&f, SAFE_F16, WEIGHTS_AUTO, &narrow);
+    assert_int_equal(weights_use_precision(&narrow, WEIGHTS_BF16), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(f.sample.model, f.directory, NULL, &(CheckpointReport){0}), STATUS_OK);
+    open_as(&f, SAFE_F32, WEIGHTS_AUTO, &wide);
+    assert_int_equal(weights_use_precision(&wide, WEIGHTS_BF16), STATUS_OK);
+    const ParamSet *set = model_params(wide.model);
+    for (size_t i = 0; i < set->count; i++) {
+      const Tensor *a = &model_params(narrow.model)->list[i].tensor, *b = &set->list[i].tensor;
+      assert_true((a->packed != NULL) == (b->packed != NULL) && (a->shadow != NULL) == (b->shadow != NULL));
+      if (b->packed) assert_memory_equal(a->packed->words, b->packed->words, b->packed->bytes);
+      if (b->shadow) assert_memory_equal(a->shadow, b->shadow, (size_t)tensor_count(b) * sizeof *b->shadow);
+      rounded += a->narrow != NULL && (a->packed != NULL || a->shadow != NULL);
+    }
+    assert_true(rounded >= 12); /* four matrices of each of three blocks, at least */
+    weights_release(&narrow);
+    weights_release(&wide);
+    sample_fixture_close(&f);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sixteen_bits_stay_what_they_are), cmocka_unit_test(codebooks_are_not_rounded)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sixteen_bits_stay_what_they_are), cmocka_unit_test(codebooks_are_not_rounded),
+                                     cmocka_unit_test(halves_are_rounded_to_bf16_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -770,7 +770,8 @@ void engine_add_workers(Engine *engine, const Address *found, int count) {
 
 static const double MAX_CACHE = 0x1p60; /* bytes, as of --cache-memory: where the system does not say what is available */
 
-/* Sequences that a device has memory for, each as long as the longest. */
+/* Sequences that a device has memory for, each as long as the longest, beside the one whose prompt it computes: its keys and values lie in
+ * a cache of their own (node.c) until they are in pages. */
 static int sequences_each(const EngineOptions *options) {
   const int64_t tokens = options->leader->tokens_max ? options->leader->tokens_max : options->weights->config->context;
   const int64_t each = tokens * token_bytes(options);
@@ -778,7 +779,7 @@ static int sequences_each(const EngineOptions *options) {
   const int here = cluster ? cluster->local : options->split->nodes; /* that share this machine's memory */
   int64_t bytes = options->cache_bytes;
   if (bytes <= 0) bytes = (int64_t)fmin(memory_available() / 4 / (here > 0 ? here : 1), MAX_CACHE);
-  const int64_t max = bytes / each, wanted = options->sequences_max < SETUP_SEQUENCES ? options->sequences_max : SETUP_SEQUENCES;
+  const int64_t max = bytes / each - 1, wanted = options->sequences_max < SETUP_SEQUENCES ? options->sequences_max : SETUP_SEQUENCES;
   return max < 1 || wanted < 1 ? 1 : (int)(max < wanted ? max : wanted);
 }
 

@@ -22,8 +22,8 @@ typedef struct EngineOptions {
   int queue_max;               /* requests waiting for a place; more new ones are refused (STATUS_BUSY) */
   int sequences_max;           /* sequences that decode at the same time, over all devices */
   SpeculationMode speculation; /* of texts */
-  int64_t cache_bytes; /* of keys and values on each device, but of one longest sequence at least; 0: a quarter of the memory_available() at
-                        * the start, over the devices of this machine */
+  int64_t cache_bytes; /* of keys and values on each device, those of a prompt under way included, but of two longest sequences at least; 0:
+                        * a quarter of the memory_available() at the start, over the devices of this machine */
 } EngineOptions;
 
 typedef struct EngineCandidate {

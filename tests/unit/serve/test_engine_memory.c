@@ -1,4 +1,5 @@
-/* The engine's share of the memory that is available, which the test sets: how many sequences a device has room for. */
+/* The engine's share of the memory that is available, which the test sets: how many sequences a device has room for, beside the one whose
+ * prompt it computes. */
 #define memory_available scripted_memory
 #include "serve/engine.c"
 #include <cmocka.h>
@@ -22,8 +23,8 @@ static int sequences(int nodes, double cache_bytes, double memory) {
 
 static void a_quarter_of_what_is_available_is_shared(void **state) {
   (void)state;
-  assert_int_equal(sequences(1, 0, 4.0 * 5 * SEQUENCE_BYTES), 5);
-  assert_int_equal(sequences(2, 0, 4.0 * 2 * 5 * SEQUENCE_BYTES), 5);
+  assert_int_equal(sequences(1, 0, 4.0 * 6 * SEQUENCE_BYTES), 5);
+  assert_int_equal(sequences(2, 0, 4.0 * 2 * 6 * SEQUENCE_BYTES), 5);
   assert_int_equal(sequences(1, 0, 4.0 * 500 * SEQUENCE_BYTES), 16); /* as many as are wanted */
   assert_int_equal(sequences(1, 0, 0), 1);
   assert_int_equal(sequences(1, 0, INFINITY), 16); /* the system does not say */
@@ -31,7 +32,10 @@ static void a_quarter_of_what_is_available_is_shared(void **state) {
 
 static void what_was_asked_for_counts_alone(void **state) {
   (void)state;
-  assert_int_equal(sequences(1, 7 * SEQUENCE_BYTES, 0), 7);
+  assert_int_equal(sequences(1, 7 * SEQUENCE_BYTES, 0), 6);
+  assert_int_equal(sequences(1, 7 * SEQUENCE_BYTES - 1, 0), 5);
+  assert_int_equal(sequences(1, 2 * SEQUENCE_BYTES, 0), 1);
+  assert_int_equal(sequences(1, SEQUENCE_BYTES, 0), 1);
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* Candidates come off a heap in the order of their probability, so only as many are sorted as are looked at. */
+/* Candidates come off a heap in the order of their probability, so only as many are sorted as are looked at; and tokens that are too
+ * unlikely to be among them are left out of the heap. */
 #include "infer/sampler.h"
 #include <math.h>
 #include <stdlib.h>
@@ -105,20 +106,56 @@ typedef struct Candidates {
   double sum;
 } Candidates;
 
+enum { OCTAVES = 64, LANES = 4 /* neighbours add to sums of their own: none waits for the one before */ };
+
+/* Weights are at most 1: octave o holds those from 2^-o up to the one before, the last one also all below. */
+static int octave_of(double weight) {
+  uint64_t bits;
+  memcpy(&bits, &weight, sizeof bits);
+  const int octave = 1023 - (int)(bits >> 52); /* the exponent of a number that is not negative */
+  return octave < OCTAVES ? octave : OCTAVES - 1;
+}
+
+/* A weight that all of the k likeliest reach or, where they are not limited to `few`, all that make up the share p: the octaves from there
+ * on have so many, or so much. */
+static double least_weight(const Sampler *s, bool few, double sum) {
+  static const double rounding = 1e-6; /* far above that of sums */
+  const double enough = few ? (double)s->sampling.top_k : (s->sampling.top_p + rounding) * sum;
+  double of[OCTAVES][LANES] = {0}, held = 0;
+  for (int64_t i = 0; i < s->sampling.vocabulary; i++) of[octave_of(s->weight[i])][i % LANES] += few ? 1 : s->weight[i];
+  for (int octave = 0; octave < OCTAVES - 1; octave++) {
+    for (int lane = 0; lane < LANES; lane++) held += of[octave][lane];
+    if (held >= enough) return ldexp(1, -octave);
+  }
+  return 0;
+}
+
+/* Those of at least this weight, as a heap; their number. */
+static int64_t build_heap(Sampler *s, double least) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < s->sampling.vocabulary; i++) {
+    s->order[count] = (int32_t)i;
+    count += s->weight[i] >= least;
+  }
+  for (int64_t i = count / 2; i-- > 0;) sink(s, i, count);
+  return count;
+}
+
 /* First the k likeliest, then of these as many as make up the share p. */
 static Candidates best_of(Sampler *s, double sum) {
-  int64_t all = s->sampling.vocabulary, max = s->sampling.top_k > 0 && s->sampling.top_k < all ? s->sampling.top_k : all, heap = all;
-  double whole = max < all ? 0 : sum, held = 0;
-  for (int64_t i = all / 2; i-- > 0;) sink(s, i, all);
-  for (int64_t i = 0; i < max && max < all; i++) whole += s->weight[take(s, &heap)];
-  if (max < all && s->sampling.top_p >= 1) return (Candidates){heap, max, whole};
-  int64_t taken = 0, sorted = all - heap;
+  const bool few = s->sampling.top_k > 0 && s->sampling.top_k < s->sampling.vocabulary;
+  const int64_t count = build_heap(s, least_weight(s, few, sum)), max = few ? s->sampling.top_k : count;
+  int64_t heap = count, taken = 0;
+  double whole = few ? 0 : sum, held = 0;
+  for (int64_t i = 0; few && i < max; i++) whole += s->weight[take(s, &heap)];
+  if (few && s->sampling.top_p >= 1) return (Candidates){heap, max, whole};
+  const int64_t sorted = count - heap;
   while (taken < max && held < s->sampling.top_p * whole) {
-    int32_t id = taken < sorted ? s->order[all - 1 - taken] : take(s, &heap);
+    int32_t id = taken < sorted ? s->order[count - 1 - taken] : take(s, &heap);
     held += s->weight[id];
     taken++;
   }
-  return (Candidates){all - taken, taken, held};
+  return (Candidates){count - taken, taken, held};
 }
 
 /* Without a temperature the likeliest alone. */
@@ -135,10 +172,10 @@ static Status find_candidates(Sampler *s, const real *raw, Candidates *found) {
   double sum = 0;
   for (int64_t i = 0; i < s->sampling.vocabulary; i++) {
     double weight = exp(((double)logits[i] - (double)logits[largest]) / s->sampling.temperature);
-    s->order[i] = (int32_t)i;
     sum += s->weight[i] = isnan(weight) || weight < s->sampling.min_p ? 0 : weight;
   }
   bool all = s->sampling.top_p >= 1 && (s->sampling.top_k <= 0 || s->sampling.top_k >= s->sampling.vocabulary);
+  for (int64_t i = 0; all && i < s->sampling.vocabulary; i++) s->order[i] = (int32_t)i;
   *found = all ? (Candidates){0, s->sampling.vocabulary, sum} : best_of(s, sum);
   return STATUS_OK;
 }

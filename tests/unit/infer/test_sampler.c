@@ -304,6 +304,94 @@ static void draws_have_the_distribution(void **state) {
   sampler_release(&sampler);
 }
 
+/* ---- many tokens: what is left out of the heap is never missed ---- */
+
+enum { MANY_WORDS = 50257 };
+
+static const double *sorted_weight;
+
+static int by_sorted_weight(const void *a, const void *b) {
+  const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  return sorted_weight[x] != sorted_weight[y] ? (sorted_weight[x] < sorted_weight[y] ? 1 : -1) : x - y;
+}
+
+/* The next draw of `rng` from all of the sampler's weights in their order. */
+static int32_t drawn_from_all(const Sampler *s, double sum, Rng *rng) {
+  static int32_t order[MANY_WORDS];
+  const int64_t k = s->sampling.top_k > 0 && s->sampling.top_k < MANY_WORDS ? s->sampling.top_k : MANY_WORDS;
+  double whole = k < MANY_WORDS ? 0 : sum, held = 0;
+  int64_t count = 0;
+  int32_t id = 0;
+  for (int32_t i = 0; i < MANY_WORDS; i++) order[i] = i;
+  sorted_weight = s->weight;
+  qsort(order, MANY_WORDS, sizeof *order, by_sorted_weight);
+  for (int64_t i = 0; k < MANY_WORDS && i < k; i++) whole += s->weight[order[i]];
+  if (s->sampling.top_p >= 1) held = whole, count = k;
+  while (count < k && held < s->sampling.top_p * whole) held += s->weight[order[count++]];
+  double left = rng_uniform(rng) * held;
+  for (int64_t i = 0; i < count && s->weight[order[i]] > 0; i++) {
+    left -= s->weight[id = order[i]];
+    if (left < 0) break;
+  }
+  return id;
+}
+
+/* Of many sizes of logits, some of them equal, for a few k and p: the same ids as from a list that is sorted as a whole. */
+static void many_tokens_are_drawn_as_from_a_sorted_list(void **state) {
+  (void)state;
+  static const double shares[] = {1e-6, 0.5, 0.9, 0.99, 1 - 1e-7, 1 - 1e-15};
+  static const int64_t limits[] = {0, 1, 40, 20000, MANY_WORDS - 1};
+  static real logits[MANY_WORDS];
+  Sampler sampler;
+  Rng rng;
+  rng_init(&rng, 15, 0);
+  assert_int_equal(sampler_init(&sampler, MANY_WORDS), STATUS_OK);
+  for (int round = 0; round < 30; round++) {
+    const double size = round % 3 == 0 ? 0.01 : round % 3 == 1 ? 2 : 8;
+    const Sampling how = {.max = 1,
+                          .vocabulary = MANY_WORDS,
+                          .temperature = 1,
+                          .top_p = shares[round % 6],
+                          .top_k = limits[round / 6],
+                          .min_p = round % 4 == 3 ? 0.01 : 0,
+                          .seed = (uint64_t)round};
+    for (int i = 0; i < MANY_WORDS; i++) logits[i] = (real)(floor(16 * size * rng_normal(&rng)) / 16);
+    assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
+    for (int draw = 0; draw < 3; draw++) {
+      Rng again = sampler.rng;
+      int32_t id;
+      double sum = 0;
+      assert_int_equal(sampler_pick(&sampler, logits, &id), STATUS_OK);
+      for (int i = 0; i < MANY_WORDS; i++) sum += sampler.weight[i];
+      assert_int_equal(id, drawn_from_all(&sampler, sum, &again));
+    }
+  }
+  sampler_release(&sampler);
+}
+
+/* Of logits that are as far apart as a model's, the heap holds a hundredth. */
+static void the_heap_holds_few(void **state) {
+  (void)state;
+  static real logits[MANY_WORDS];
+  Sampler sampler;
+  Rng rng;
+  rng_init(&rng, 16, 0);
+  for (int i = 0; i < MANY_WORDS; i++) logits[i] = (real)(4 * rng_normal(&rng));
+  assert_int_equal(sampler_init(&sampler, MANY_WORDS), STATUS_OK);
+  for (int few = 0; few < 2; few++) {
+    const Sampling how = {.max = 1, .vocabulary = MANY_WORDS, .temperature = 1, .top_p = few ? 1 : 0.9, .top_k = few ? 40 : 0, .seed = 1};
+    Candidates from;
+    double sum = 0;
+    assert_int_equal(sampler_start(&sampler, &how, NULL, 0), STATUS_OK);
+    assert_int_equal(find_candidates(&sampler, logits, &from), STATUS_OK);
+    for (int i = 0; i < MANY_WORDS; i++) sum += sampler.weight[i];
+    const int64_t held = build_heap(&sampler, least_weight(&sampler, few == 1, sum));
+    assert_true(held >= from.count);
+    assert_in_range(held, 1, MANY_WORDS / 100);
+  }
+  sampler_release(&sampler);
+}
+
 /* ---- a text that goes on elsewhere ---- */
 
 static void a_text_goes_on_elsewhere(void **state) {
@@ -375,6 +463,8 @@ int main(void) {
                                      cmocka_unit_test(filters_follow_their_equations),
                                      cmocka_unit_test(what_penalises_nothing_changes_nothing),
                                      cmocka_unit_test(draws_have_the_distribution),
+                                     cmocka_unit_test(many_tokens_are_drawn_as_from_a_sorted_list),
+                                     cmocka_unit_test(the_heap_holds_few),
                                      cmocka_unit_test(a_text_goes_on_elsewhere),
                                      cmocka_unit_test(log_probabilities_are_the_models)};
   return cmocka_run_group_tests(tests, NULL, NULL);

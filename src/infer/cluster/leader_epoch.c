@@ -668,7 +668,6 @@ Status leader_epoch_return(Leader *leader) {
   leader->sequences.lost = SEQUENCES_KEPT;
   leader->queue.collected = leader->queue.submitted;
   for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0;
-  membership_pardon(&leader->membership);
   membership_poll(&leader->membership);
   if (count_waiting(leader) == 0) return status_set(STATUS_BUSY, "no device is back");
   return leader_epoch_rejoin(leader);

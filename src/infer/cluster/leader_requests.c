@@ -302,7 +302,7 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   return STATUS_OK;
 }
 
-/* From a worker that does not take part yet: it concerns no others. A refusal is BAD_VALUE: calling again would not help. */
+/* From a worker that does not take part yet: it concerns no others. A refusal is BAD_VALUE: calling again soon would not help. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   char name[MEMBERSHIP_NAME];
   LeaderDevice *device = &leader->membership.devices[m];
@@ -326,6 +326,7 @@ static Status take_welcome(Leader *leader, LeaderDevice *device) {
   Status status = hello_compare(&welcome.fingerprints, leader->membership.fingerprints, name);
   device->refused = status != STATUS_OK;
   if (status != STATUS_OK) return status;
+  device->refusal[0] = 0;
   device->state = DEVICE_HERE;
   device->since = clock_now();
   return STATUS_OK;

@@ -186,7 +186,8 @@ void membership_drop(Membership *membership, int m, bool useless) {
   if (device->forked) end_child(device);
   become(device, DEVICE_LOST);
   put_off(device, again_seconds, again_max);
-  if (useless) put_off(device, useless_seconds, useless_max);
+  if (useless || device->refused) put_off(device, useless_seconds, useless_max);
+  device->refused = false;
 }
 
 static bool is_address(const Address *address, const Address *other) {
@@ -221,15 +222,6 @@ bool membership_add(Membership *membership, const Address *address, const Addres
   connection_init(&membership->devices[m].connection);
   if (m == membership->count) membership->count++;
   return true;
-}
-
-void membership_pardon(Membership *membership) {
-  for (int m = 0; m < membership->count; m++) {
-    LeaderDevice *device = &membership->devices[m];
-    if (device->state != DEVICE_LOST || !device->refused) continue;
-    device->refused = false;
-    put_off(device, useless_seconds, useless_max);
-  }
 }
 
 /* ---- workers: from connecting to WELCOME, step by step */
@@ -370,17 +362,20 @@ static bool finds_numbers(LeaderDevice *device, Status *status) {
   return true;
 }
 
-/* That a lost worker is still lost is not logged. */
+/* That a lost worker is still lost is not logged, nor that it still refuses for the same reason. */
 bool membership_poll(Membership *membership) {
   double now = clock_now();
   for (int m = 0; m < membership->count; m++) {
     LeaderDevice *device = &membership->devices[m];
     Status status = STATUS_OK;
-    const bool due = device->state == DEVICE_LOST && !device->forked && !device->refused && now >= device->next;
+    const bool due = device->state == DEVICE_LOST && !device->forked && now >= device->next;
     if (due && finds_numbers(device, &status) && status == STATUS_OK) status = call(membership, device);
     if (is_joining(device)) status = status == STATUS_OK ? step_call(membership, m) : status;
     if (status == STATUS_OK) continue;
-    if (device->refused) log_warning("%s", status_message());
+    if (device->refused && strcmp(device->refusal, status_message()) != 0) {
+      log_warning("%s", status_message());
+      snprintf(device->refusal, sizeof device->refusal, "%s", status_message());
+    }
     membership_drop(membership, m, false);
   }
   return is_calling(membership);

@@ -40,7 +40,8 @@ typedef struct LeaderDevice {
   bool yields;           /* released while an earlier worker is busy; to be called again */
   bool answered;         /* it has accepted a connection */
   int tries;             /* connections that it accepted and closed */
-  bool refused;          /* it gave a reason; calling again will not help */
+  bool refused;          /* it gave a reason; calling again soon will not help */
+  char refusal[1024];    /* the reason that was logged last since it was welcome */
   bool fetches;          /* it wants the checkpoint */
   Offer *offer;          /* DEVICE_FETCHES */
   double patient;        /* until then it may be out of reach: it loads what it has fetched, or starts again */
@@ -87,16 +88,13 @@ Status membership_open(Membership *membership);
  * membership that was never opened. */
 void membership_close(Membership *membership, bool idle);
 
-/* Ends the connection to a device, and its process if it has one. A `useless` device, which answers but fails every time, is not called
- * again for a minute, the next time for two... up to an hour. */
+/* Ends the connection to a device, and its process if it has one. A `useless` device, which answers but fails every time, and one that has
+ * refused are not called again for a minute, the next time for two... up to an hour: whoever looks after it may mend that. */
 void membership_drop(Membership *membership, int device, bool useless);
 
 /* A worker that was found after the start, as a lost device, which is called at the next membership_poll. It takes the place of a lost one
  * that was added, too, and is not among found [count]. False: there is no room. One that is known already is passed over. */
 bool membership_add(Membership *membership, const Address *address, const Address *found, int count);
-
-/* Workers that refused are called again as useless ones are: whoever looks after them may have mended that. */
-void membership_pardon(Membership *membership);
 
 /* Sends PING to all connected workers if one is due. To be called regularly while waiting. */
 void membership_ping(Membership *membership);

@@ -29,6 +29,7 @@ typedef struct FakeWorker {
   int leaves;      /* the process ends with this request, counted from 1 over all epochs */
   int leaves_done; /* the same behind its answer */
   int hangs_up;    /* behind its answer to this request, and listens to the next leader */
+  int strange;     /* so many WELCOMEs behind the first are of another model */
   int loses;       /* hangs up at so many texts; later ones it computes for ever */
   int gives_up;    /* the first answer says so of this node, counted from 1 */
   /* What comes of it: */
@@ -70,9 +71,10 @@ static inline bool fake_worker_say(FakeSession *s, WireHeader header, const void
 static inline bool fake_worker_welcome(FakeSession *s) {
   Welcome welcome = {.name = ""};
   uint8_t bytes[WELCOME_BYTES];
+  const int earlier = (*s->worker->calls)++;
   fingerprint_weights(s->weights, &welcome.fingerprints);
+  welcome.fingerprints.model ^= earlier > 0 && earlier <= s->worker->strange;
   hello_welcome(byte_cursor_to(bytes), &welcome);
-  ++*s->worker->calls;
   return fake_worker_say(s, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, bytes);
 }
 

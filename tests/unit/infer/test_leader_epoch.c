@@ -281,6 +281,33 @@ static void a_worker_that_is_called_again_disturbs_no_request(void **state) {
   close_fixture(&f);
 }
 
+/* It comes back with another model, which is mended by the time of the call after the next: not called at once, but called again. */
+static void whoever_refuses_is_called_again(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {.hangs_up = 1, .strange = 2}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  LeaderDevice *device = &f.leader->membership.devices[1];
+  for (int calls = 2; calls <= 3; calls++) {
+    const double until = clock_now() + 20;
+    while (clock_now() < until && !(*f.workers[1].calls == calls && device->state == DEVICE_LOST)) expect(&f, &answer, 1);
+    assert_int_equal(*f.workers[1].calls, calls);
+    assert_true(device->next - clock_now() > 50);
+    assert_non_null(strstr(device->refusal, "another model"));
+    device->next = 0;
+  }
+  for (double until = clock_now() + 20; clock_now() < until && node_setup_count(leader_setup(f.leader)) < 2;) {
+    assert_int_equal(ask(&f, &answer), STATUS_OK);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  }
+  expect(&f, &answer, 2);
+  assert_int_equal(*f.workers[1].calls, 4);
+  assert_string_equal(device->refusal, "");
+  close_fixture(&f);
+}
+
 /* Two threads write to the same TLS connections, the caller's and the one that sends PINGs while the caller does something else: under the
  * thread sanitizer this is where a write without the lock shows. */
 static void workers_hear_of_a_leader_that_is_busy_elsewhere(void **state) {
@@ -371,6 +398,7 @@ int main(void) {
                                      cmocka_unit_test(the_time_of_a_request_is_kept),
                                      cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
                                      cmocka_unit_test(a_worker_that_is_called_again_disturbs_no_request),
+                                     cmocka_unit_test(whoever_refuses_is_called_again),
                                      cmocka_unit_test(workers_hear_of_a_leader_that_is_busy_elsewhere),
                                      cmocka_unit_test(nobody_left_to_mask_is_an_error),
                                      cmocka_unit_test(epochs_begin_anew_after_the_last_number),

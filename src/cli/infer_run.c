@@ -274,12 +274,14 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   return STATUS_OK;
 }
 
-static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes, int *groups) {
+static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *asked_to_stop,
+                              int *groups) {
   InferSplit *s = context;
   PlanCase plan = plan_of(s);
   PacketWork work;
   ModelConfig config;
   const LinkOptions *given = s->network->shaped ? &s->network->links : NULL;
+  plan.stop = asked_to_stop;
   s->nodes = nodes;
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;

@@ -188,9 +188,12 @@ static int64_t max_tokens(const Leader *leader) {
 static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
+  hold(leader);
   Status status = leader_probe_run(&leader->membership, max_tokens(leader), measured);
+  release(leader);
   if (status == STATUS_OK)
-    status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count, &leader->options.groups);
+    status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count, leader->options.stop,
+                                    &leader->options.groups);
   free(measured);
   return status;
 }
@@ -233,14 +236,16 @@ static Status start(Leader **out, Leader wanted) {
   TRY(make(out, wanted));
   Leader *leader = *out;
   Status status = connect_devices(leader);
+  /* Nothing is forked from here on, so threads may be started. To divide the tokens can take minutes. */
+  if (status == STATUS_OK && leader->cluster.peer_count > 0) status = start_heartbeat(leader);
   if (status == STATUS_OK && leader->options.divide) status = divide(leader);
   if (status == STATUS_OK && leader->options.groups > 0 && config_rates(leader->weights.config) > 1)
     status = weights_use_rate(&leader->weights, leader->options.groups);
   leader->groups = leader->weights.config->astra.groups;
   rate_choice_init(&leader->rate, leader->weights.config, leader->groups);
+  hold(leader);
   if (status == STATUS_OK) status = leader_epoch_start(leader);
-  /* Nothing is forked from here on, so threads may be started. */
-  if (status == STATUS_OK && leader->cluster.peer_count > 0) status = start_heartbeat(leader);
+  release(leader);
   if (status == STATUS_OK) return STATUS_OK;
   leader_stop(*out);
   *out = NULL;

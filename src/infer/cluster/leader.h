@@ -54,8 +54,9 @@ typedef struct LeaderMeasure {
   double to, from;   /* bits per second, frame headers included */
 } LeaderMeasure;
 
-/* May change the tokens of the partition or split that the leader was given, and *groups, the bit rate to begin with; measured [nodes]. */
-typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes, int *groups);
+/* May change the tokens of the partition or split that the leader was given, and *groups, the bit rate to begin with; measured [nodes];
+ * stop: that of LeaderOptions. */
+typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups);
 
 typedef struct LeaderOptions {
   int64_t batch_max;                 /* images or sequences of the largest request */

@@ -371,6 +371,7 @@ Status planner_latency(const PlanCase *plan, SimResult *result) {
   if (!datagrams) links.loss = 0;
   const int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
   const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
+  if (plan->stop && *plan->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = check(plan);
   for (int d = 0; status == STATUS_OK && d < plan->devices; d++) status = device_timeline(plan, &timelines[d], d);
   if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);

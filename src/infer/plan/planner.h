@@ -30,11 +30,12 @@ typedef struct PlanCase {
   double scale;           /* of computation; 0: 1 */
   double input_bytes;     /* of a token, which a device must have before it begins, where the links there were measured; 0: they have it */
   const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
-  const double *input_rates; /* [devices] bits a second of its transfer; 0: at once. NULL where input_bytes is 0 */
+  const double *input_rates;         /* [devices] bits a second of its transfer; 0: at once. NULL where input_bytes is 0 */
+  const volatile sig_atomic_t *stop; /* set by a signal handler: end with INTERRUPTED; NULL: never */
 } PlanCase;
 
 /* Loss is left out where it is not modelled, over streams. With loss or jitter: the median of some requests. BAD_VALUE: devices, tokens or
- * parts that make no sense. */
+ * parts that make no sense. INTERRUPTED. */
 Status planner_latency(const PlanCase *plan, SimResult *result);
 
 /* plan->parts, not read, becomes what a node chooses with plan->counts: the best of 1, 2, 4 and 8, more only where that is a fiftieth

@@ -44,7 +44,7 @@ typedef struct FakeSession {
   Connection *connection;
   ClusterSetup setup;
   int requests, answers, texts; /* of all epochs */
-  uint8_t payload[1 << 16];
+  uint8_t payload[PROBE_MAX];
 } FakeSession;
 
 static inline bool fake_worker_move(Connection *connection, uint8_t *bytes, size_t size, bool reads) {
@@ -85,6 +85,21 @@ static inline bool fake_worker_set_up(FakeSession *s, size_t bytes) {
   return fake_worker_say(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch}, NULL);
 }
 
+/* As a device that needs the same time for everything. */
+static inline bool fake_worker_measure(FakeSession *s, const WireHeader *asked) {
+  uint8_t message[WIRE_HEADER];
+  WireHeader header = {.kind = WIRE_PROFILE, .request = asked->request, .count = asked->count, .bytes = asked->count};
+  if (asked->request == PROBE_COMPUTE) {
+    DeviceProfile profile = {.table = 1e-9, .byte = 1e-9, .fixed = 1e-9};
+    for (int i = 0; i < PROFILE_SIZES; i++) profile.linear[i] = profile.attention[i] = profile.assign[i] = 1e-9;
+    hello_profile(byte_cursor_to(s->payload), &profile);
+    header.bytes = PROFILE_BYTES;
+  }
+  wire_pack(&header, message);
+  return fake_worker_move(s->connection, message, sizeof message, false) &&
+         fake_worker_move(s->connection, s->payload, header.bytes, false);
+}
+
 /* A replica of zeroes for each image. */
 static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   const FakeWorker *w = s->worker;
@@ -112,6 +127,7 @@ static inline bool fake_worker_step(FakeSession *s) {
       !fake_worker_move(s->connection, s->payload, header.bytes, true))
     return false;
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
+  if (header.kind == WIRE_PROBE) return fake_worker_measure(s, &header);
   if (header.kind == WIRE_CLASSIFY) return fake_worker_answer(s, &header);
   if (header.kind == WIRE_SEQUENCE) return ++s->texts > s->worker->loses;
   s->worker->calls[1] += header.kind == WIRE_PING;

@@ -327,6 +327,30 @@ static void workers_hear_of_a_leader_that_is_busy_elsewhere(void **state) {
   close_fixture(&f);
 }
 
+/* A LeaderDivide that takes long, of a Fixture: until its worker has been sent a sign of life, but for six seconds at most. */
+static Status divide_slowly(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups) {
+  const Fixture *f = context;
+  const volatile int *pings = &f->workers[0].calls[1];
+  const int before = *pings;
+  (void)measured, (void)nodes, (void)stop, (void)groups;
+  for (double until = clock_now() + 6; *pings == before && clock_now() < until;) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  return *pings > before ? STATUS_OK : status_set(STATUS_TIMEOUT, "no sign of life");
+}
+
+static void workers_hear_of_a_leader_that_divides(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 1, (const FakeWorker[]){{0}});
+  f.cluster = (ClusterOptions){.peers = f.peers, .peer_count = 1};
+  const LeaderOptions options = {
+      .batch_max = 1, .timeout = 10, .threads = 1, .cluster = &f.cluster, .divide = divide_slowly, .divide_context = &f};
+  place(&f);
+  if (leader_start(&f.leader, &f.base.weights, &f.partition, &options) != STATUS_OK) fail_msg("%s", status_message());
+  expect(&f, &answer, 1);
+  close_fixture(&f);
+}
+
 static void nobody_left_to_mask_is_an_error(void **state) {
   (void)state;
   Fixture f;
@@ -400,6 +424,7 @@ int main(void) {
                                      cmocka_unit_test(a_worker_that_is_called_again_disturbs_no_request),
                                      cmocka_unit_test(whoever_refuses_is_called_again),
                                      cmocka_unit_test(workers_hear_of_a_leader_that_is_busy_elsewhere),
+                                     cmocka_unit_test(workers_hear_of_a_leader_that_divides),
                                      cmocka_unit_test(nobody_left_to_mask_is_an_error),
                                      cmocka_unit_test(epochs_begin_anew_after_the_last_number),
                                      cmocka_unit_test(the_end_hides_no_failure),

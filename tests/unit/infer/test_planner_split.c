@@ -72,6 +72,19 @@ static void a_device_that_sends_slowly_gets_fewer(void **state) {
   for (int d = 0; d < 4; d++) assert_true(d == 2 || uneven.counts[d] > TOKENS / 4);
 }
 
+static void a_signal_ends_it(void **state) {
+  (void)state;
+  LeaderMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
+  ModelConfig config = encoder();
+  volatile sig_atomic_t stop = 0;
+  const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .stop = &stop};
+  MeasuredSplit split;
+  assert_int_equal(planner_split(&plan, two, 2, NULL, &split), STATUS_OK);
+  stop = SIGINT;
+  assert_int_equal(planner_split(&plan, two, 2, NULL, &split), STATUS_INTERRUPTED);
+  config_release(&config);
+}
+
 static void blocks_are_cut_where_it_helps(void **state) {
   (void)state;
   LeaderMeasure two[] = {device(100, 0, 0), device(100, 0, 0)};
@@ -175,6 +188,7 @@ int main(void) {
                                      cmocka_unit_test(links_may_be_given),
                                      cmocka_unit_test(the_input_of_all_comes_through_one_link),
                                      cmocka_unit_test(a_device_that_sends_slowly_gets_fewer),
+                                     cmocka_unit_test(a_signal_ends_it),
                                      cmocka_unit_test(blocks_are_cut_where_it_helps),
                                      cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
                                      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest),

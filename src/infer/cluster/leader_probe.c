@@ -110,18 +110,24 @@ static Status trip(Probe *p, int m, uint32_t there, uint32_t back, double *secon
   return STATUS_OK;
 }
 
-/* Each burst opens the connection's window for the next one, of twice its bytes; of the last ones, which are alike, the fastest counts. */
-static Status measure_rate(Probe *p, int m, bool back, double round_trip, double *rate) {
-  const double min = fmax(long_enough, round_trips * round_trip);
-  double best = 0, seconds;
-  uint32_t bytes = FIRST_BURST / 2;
-  for (int last = 0; last < LAST_BURSTS && best < min; last += bytes == PROBE_MAX) {
-    const bool longer = bytes < PROBE_MAX;
-    if (longer) bytes *= 2;
+/* Each burst opens the connection's window for the next one, of twice its bytes, until one lasts long enough, or is the largest. Of
+ * LAST_BURSTS of that size the fastest counts: where a stall made one long, the next of its size is not, and larger ones follow.
+ * *round_trip is lowered by what comes back sooner. */
+static Status measure_rate(Probe *p, int m, bool back, double *round_trip, double *rate) {
+  double best = INFINITY;
+  uint32_t bytes = FIRST_BURST;
+  for (int alike = 0; alike < LAST_BURSTS; alike++) {
+    double seconds;
     TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
-    best = longer ? seconds - round_trip : fmin(best, seconds - round_trip);
+    if (!is_here(p, m)) return STATUS_OK;
+    *round_trip = fmin(*round_trip, seconds);
+    best = fmin(best, seconds);
+    if (bytes == PROBE_MAX || best - *round_trip >= fmax(long_enough, round_trips * *round_trip)) continue;
+    bytes *= 2;
+    best = INFINITY;
+    alike = -1;
   }
-  *rate = fmin(max_rate, 8 * frame * bytes / fmax(best, 1e-9));
+  *rate = fmin(max_rate, 8 * frame * bytes / (best - fmin(*round_trip, best / 2)));
   return STATUS_OK;
 }
 
@@ -132,8 +138,8 @@ static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
     TRY(trip(p, m, 0, 0, &seconds));
     measure->round_trip = fmin(measure->round_trip, seconds);
   }
-  TRY(measure_rate(p, m, false, measure->round_trip, &measure->to));
-  TRY(measure_rate(p, m, true, measure->round_trip, &measure->from));
+  TRY(measure_rate(p, m, false, &measure->round_trip, &measure->to));
+  TRY(measure_rate(p, m, true, &measure->round_trip, &measure->from));
   measure->linked = is_here(p, m);
   return STATUS_OK;
 }

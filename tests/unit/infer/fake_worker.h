@@ -30,6 +30,8 @@ typedef struct FakeWorker {
   int leaves_done; /* the same behind its answer */
   int hangs_up;    /* behind its answer to this request, and listens to the next leader */
   int strange;     /* so many WELCOMEs behind the first are of another model */
+  bool stalls;     /* 30 ms at the first burst of a measurement in either direction */
+  int late_trips;  /* so many measurements without bytes are answered 30 ms late */
   int loses;       /* hangs up at so many texts; later ones it computes for ever */
   int gives_up;    /* the first answer says so of this node, counted from 1 */
   /* What comes of it: */
@@ -44,6 +46,7 @@ typedef struct FakeSession {
   Connection *connection;
   ClusterSetup setup;
   int requests, answers, texts; /* of all epochs */
+  int trips, bursts[2];         /* of measurements; to this worker, and from it */
   uint8_t payload[PROBE_MAX];
 } FakeSession;
 
@@ -94,6 +97,10 @@ static inline bool fake_worker_measure(FakeSession *s, const WireHeader *asked) 
     for (int i = 0; i < PROFILE_SIZES; i++) profile.linear[i] = profile.attention[i] = profile.assign[i] = 1e-9;
     hello_profile(byte_cursor_to(s->payload), &profile);
     header.bytes = PROFILE_BYTES;
+  } else {
+    const bool burst = asked->bytes > 0 || asked->count > 0;
+    const bool late = burst ? s->bursts[asked->count > 0]++ == 0 && s->worker->stalls : s->trips++ < s->worker->late_trips;
+    if (late) nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
   }
   wire_pack(&header, message);
   return fake_worker_move(s->connection, message, sizeof message, false) &&

@@ -1,0 +1,45 @@
+/* What a leader measures of the connections to workers, which a test plays (fake_worker.h): not what happened to the machine meanwhile. */
+#include "fake_worker.h"
+#include "infer/cluster/leader.h"
+
+enum { WORKERS = 3 };
+
+/* Two that are measured on the same machine; more than that is no noise. */
+static void is_like(double rate, double other) {
+  if (!(rate > other / 30 && rate < other * 30)) fail_msg("%g bit/s, and %g bit/s of the same link", rate, other);
+}
+
+/* The first is undisturbed; the second stalls once in either direction; empty messages to the third are slower than full ones. */
+static void one_delay_makes_no_rate(void **state) {
+  (void)state;
+  FakeWorker workers[WORKERS] = {{0}, {.stalls = true}, {.late_trips = 5}};
+  Address peers[WORKERS];
+  LeaderMeasure measured[WORKERS] = {0};
+  SampleFixture base;
+  ModelConfig config = {0};
+  Partition partition;
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_open(&base, &config);
+  for (int i = 0; i < WORKERS; i++) {
+    fake_worker_start(&workers[i], &base, i);
+    peers[i] = workers[i].address;
+  }
+  const ClusterOptions cluster = {.peers = peers, .peer_count = WORKERS};
+  const LeaderOptions options = {.batch_max = 1, .timeout = 20, .threads = 1, .cluster = &cluster};
+  assert_int_equal(partition_init(&partition, 16, WORKERS, NULL), STATUS_OK);
+  if (leader_measure(&base.weights, &partition, NULL, &options, measured) != STATUS_OK) fail_msg("%s", status_message());
+  for (int i = 0; i < WORKERS; i++) {
+    assert_true(measured[i].here && measured[i].linked);
+    assert_true(measured[i].round_trip > 0 && measured[i].round_trip < 0.03);
+    is_like(measured[i].to, measured[0].to);
+    is_like(measured[i].from, measured[0].from);
+    fake_worker_stop(&workers[i]);
+  }
+  partition_release(&partition);
+  sample_fixture_close(&base);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_delay_makes_no_rate)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

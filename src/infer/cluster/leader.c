@@ -342,7 +342,7 @@ static uint8_t *payload_of(LeaderRequest *slot) { return slot->message + WIRE_HE
 static Status send_request(Leader *leader, LeaderRequest *slot) {
   slot->missing = slot->given_up = 0;
   slot->reruns = 0;
-  slot->began = clock_now();
+  slot->began = slot->turn = clock_now();
   leader->queue.submitted++;
   hold(leader);
   Status status = leader_requests_send(leader, slot, leader->queue.submitted - leader->epoch.base);
@@ -663,6 +663,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   TRY(wait(leader, slot, false));
   leader->queue.collected++;
   slot->number = 0;
+  if (leader_under_way(leader)) leader_requests_oldest(leader)->turn = clock_now();
   sum_up(leader, slot);
   if (leader->options.adapt_rate && leader->epoch.nodes > 1 && leader->groups == leader->weights.config->astra.groups)
     note_rate(leader, slot);

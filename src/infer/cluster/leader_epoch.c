@@ -268,12 +268,11 @@ static int latest(const Leader *leader, const bool *arrived) {
   return leader->epoch.device_of[late];
 }
 
-/* Seconds left for the requests in flight; INFINITY: unlimited. */
+/* Seconds left for the request whose turn it is; INFINITY: unlimited. */
 static double time_left(const Leader *leader) {
-  double max = leader->cluster.request_timeout, left = INFINITY;
-  for (uint32_t i = leader->queue.collected + 1; max > 0 && i <= leader->queue.submitted; i++)
-    left = fmin(left, leader->queue.requests[i & 1].began + max - clock_now());
-  return left;
+  const double max = leader->cluster.request_timeout;
+  if (max <= 0 || leader->queue.submitted == leader->queue.collected) return INFINITY;
+  return leader->queue.requests[(leader->queue.collected + 1) & 1].turn + max - clock_now();
 }
 
 /* One wait, for `seconds` at most and until `also` can be read (-1: none). arrived: who is not waited for; NULL while an epoch is set up.

@@ -34,6 +34,7 @@ typedef struct LeaderRequest {
   uint64_t given_up; /* bit set of devices whose codes others went on without, though they answered */
   int reruns;
   double began, sent; /* clock_now of its submission; of when its input was sent, 0: not yet */
+  double turn;        /* the later of its submission and the collection of the one before it: its time limit counts from there */
 } LeaderRequest;
 
 /* The devices that currently take part, and their progress. */

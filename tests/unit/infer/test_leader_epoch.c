@@ -239,6 +239,22 @@ static void the_time_of_a_request_is_kept(void **state) {
   }
 }
 
+/* Of two in flight the second waits for the first, which is no time of its own. */
+static void a_request_has_its_time_from_its_turn_on(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 1, (const FakeWorker[]){{.slow = 2}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 3), STATUS_OK);
+  assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);
+    if (leader_collect(f.leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+  }
+  if (leader_collect(f.leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+  close_fixture(&f);
+}
+
 /* What is under way is not computed anew for it. */
 static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
   (void)state;
@@ -420,6 +436,7 @@ int main(void) {
                                      cmocka_unit_test(whoever_hears_late_is_not_left_behind),
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
                                      cmocka_unit_test(the_time_of_a_request_is_kept),
+                                     cmocka_unit_test(a_request_has_its_time_from_its_turn_on),
                                      cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
                                      cmocka_unit_test(a_worker_that_is_called_again_disturbs_no_request),
                                      cmocka_unit_test(whoever_refuses_is_called_again),

@@ -157,4 +157,11 @@ for policy in rerun mask; do
   shares "--nodes, $policy" "32 0 32"
   no_orphans
 done
+start_local --on-failure mask --timeout 2
+computes "${pids[1]}" 10
+kill -STOP "${pids[1]}"
+finish "--nodes, mask, stopped" 0 60
+says "--nodes, mask, stopped" "node 1 (pid ${pids[1]}).*continuing without it"
+! grep -q -e "pid 0" -e "was silent for too long: others went on" "$work/err" || report "--nodes, mask, stopped: a warning about a process that it has left behind"
+no_orphans
 exit $failed

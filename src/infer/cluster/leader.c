@@ -17,7 +17,9 @@
 static const size_t arena_bytes = (size_t)1 << 32;
 
 int leader_nodes(const Leader *leader) { return leader->membership.count; }
-pid_t leader_pid(const Leader *leader, int node) { return leader->membership.devices[node].pid; }
+pid_t leader_pid(const Leader *leader, int node) {
+  return leader->membership.devices[node].gone ? 0 : leader->membership.devices[node].pid;
+}
 const Address *leader_address(const Leader *leader, int node) {
   return leader->membership.devices[node].forked ? NULL : &leader->membership.devices[node].address;
 }
@@ -669,7 +671,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
     note_rate(leader, slot);
   for (int m = 0; m < leader->membership.count; m++) {
     char name[MEMBERSHIP_NAME];
-    if (slot->given_up >> m & 1)
+    if ((slot->given_up & ~slot->missing) >> m & 1)
       log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
                   membership_name(&leader->membership, m, name));
   }

@@ -132,13 +132,13 @@ static void pause_a_moment(void) { nanosleep(&(struct timespec){.tv_nsec = 10000
 static void end_child(LeaderDevice *device) {
   if (device->pid && !device->reaped) kill(device->pid, SIGKILL);
   reap(device, 0);
-  device->pid = 0;
+  device->gone = true;
   close_passed(device);
 }
 
 bool membership_has_ended(Membership *membership, int m) {
   LeaderDevice *device = &membership->devices[m];
-  return device->pid && reap(device, WNOHANG);
+  return device->pid && !device->gone && reap(device, WNOHANG);
 }
 
 int membership_find_dead(Membership *membership, char *text, size_t room) {

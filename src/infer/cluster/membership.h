@@ -26,7 +26,8 @@ typedef struct LeaderDevice {
   Connection connection;
   bool forked;
   /* Of a process of this machine: */
-  pid_t pid;   /* 0: not started, or ended */
+  pid_t pid;   /* 0: not started */
+  bool gone;   /* it was dropped, and has ended; messages still name its pid */
   int passed;  /* socket for passing it descriptors (fd_passing.h); -1: none */
   bool reaped; /* it has ended */
   int ended;   /* its wait status */

@@ -249,22 +249,35 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
   return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
+/* Seconds of a sample, with the division that will be used: the best one, or that which was asked for. */
+static Status predict(const InferSplit *s, const LeaderMeasure *measured, int nodes, const LinkOptions *given, const PlanCase *plan,
+                      double *seconds) {
+  int64_t counts[WIRE_NODES];
+  PlanCase asked = *plan;
+  if (s->wanted) {
+    MeasuredSplit *split = malloc(sizeof *split);
+    Status status = split ? planner_split(plan, measured, nodes, given, split) : status_no_memory(NULL, "a plan");
+    *seconds = status == STATUS_OK ? split->predicted : 0;
+    free(split);
+    return status;
+  }
+  asked.parts = s->network->parts;
+  asked.counts = s->partition ? s->partition->counts : counts;
+  if (s->split) nodes = token_split_counts(s->split, s->tokens, counts); /* of a short text the first nodes alone take part */
+  return planner_given_split(&asked, measured, nodes, given, seconds);
+}
+
 /* --groups auto: by the latency that is predicted with each rate. plan->config becomes *config, at the one that is chosen. */
 static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, int nodes, const LinkOptions *given, PlanCase *plan,
                           ModelConfig *config) {
   double seconds[CONFIG_RATES];
-  MeasuredSplit *split = malloc(sizeof *split);
-  Status status = split ? STATUS_OK : status_no_memory(NULL, "a plan");
   *config = *s->weights->config; /* shares the labels */
   plan->config = config;
-  for (int rate = 0; rate < config_rates(config) && status == STATUS_OK; rate++) {
+  for (int rate = 0; rate < config_rates(config); rate++) {
     config->astra.groups = config_rate_groups(config, rate);
     plan->table_blocks = table_blocks(s, rate);
-    status = planner_split(plan, measured, nodes, given, split);
-    seconds[rate] = status == STATUS_OK ? split->predicted : 0;
+    TRY(predict(s, measured, nodes, given, plan, &seconds[rate]));
   }
-  free(split);
-  TRY(status);
   config->astra.groups = rate_choice_predicted(config, seconds);
   const int rate = config_rate(config), last = config_rates(config) - 1;
   plan->table_blocks = table_blocks(s, rate);

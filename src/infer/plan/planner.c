@@ -630,43 +630,64 @@ void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) 
 
 static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
 
-Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
+/* A case for these devices, and what it points to. */
+typedef struct MeasuredCase {
+  PlanCase plan;
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
-  const LinkOptions links = given ? *given : (LinkOptions){.topology = LINK_SWITCH};
-  PlanCase all = *plan;
-  int chosen[WIRE_NODES], used;
-  int64_t counts[WIRE_NODES];
-  SimResult result;
-  *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
-  /* A device that is not here is taken to be as slow as the slowest that is, and so is its link for the input; one beside the leader has
-   * its input at once. */
+  LinkEnd ends[WIRE_NODES]; /* all zero where the links were given */
+  LinkOptions links;
+} MeasuredCase;
+
+/* A device that is not here is taken to be as slow as the slowest that is, and so is its link for the input; one beside the leader has its
+ * input at once. */
+static void make_measured(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredCase *c) {
   int slowest = -1;
   double slowest_rate = 0;
+  *c = (MeasuredCase){.plan = *plan, .links = given ? *given : (LinkOptions){.topology = LINK_SWITCH}};
   for (int d = 0; d < nodes; d++) {
     if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
     if (measured[d].here && measured[d].linked) slowest_rate = link_slower(slowest_rate, measured[d].to);
   }
   for (int d = 0; d < nodes; d++) {
-    profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
-    rates[d] = !measured[d].here ? slowest_rate : measured[d].linked ? measured[d].to : 0;
+    c->profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
+    c->rates[d] = !measured[d].here ? slowest_rate : measured[d].linked ? measured[d].to : 0;
   }
+  if (!given) planner_link_ends(measured, nodes, c->ends);
+  c->plan.devices = nodes;
+  c->plan.profiles = c->profiles;
+  c->plan.links = &c->links;
+  c->plan.ends = given ? NULL : c->ends;
+  c->plan.input_rates = c->rates;
+}
+
+Status planner_given_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, double *seconds) {
+  MeasuredCase c;
+  SimResult result;
+  make_measured(plan, measured, nodes, given, &c);
+  TRY(planner_latency(&c.plan, &result));
+  *seconds = result.latency;
+  return STATUS_OK;
+}
+
+Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
+  MeasuredCase c;
+  int chosen[WIRE_NODES], used;
+  int64_t counts[WIRE_NODES];
+  SimResult result;
+  make_measured(plan, measured, nodes, given, &c);
+  *split = (MeasuredSplit){.bits_per_second = c.links.bits_per_second, .latency = c.links.latency};
   if (!given) {
-    planner_link_ends(measured, nodes, split->ends);
+    memcpy(split->ends, c.ends, sizeof c.ends);
     const LinkEnd end = planner_slowest_link(split->ends, nodes);
     split->bits_per_second = link_slower(end.out, end.in);
     split->latency = end.latency;
   }
-  all.devices = nodes;
-  all.profiles = profiles;
-  all.links = &links;
-  all.ends = given ? NULL : split->ends;
-  all.input_rates = rates;
-  TRY(choose_parts(&all, plan->parts, NULL));
-  split->parts = all.parts;
-  TRY(best_counts(&all, split->counts, &result));
+  TRY(choose_parts(&c.plan, plan->parts, NULL));
+  split->parts = c.plan.parts;
+  TRY(best_counts(&c.plan, split->counts, &result));
   split->predicted = result.latency;
-  TRY(split_devices(&all, chosen, &used, counts, &result));
+  TRY(split_devices(&c.plan, chosen, &used, counts, &result));
   split->without = result.latency;
   for (int i = 0; i < used; i++) split->fewer |= 1ull << chosen[i];
   return STATUS_OK;

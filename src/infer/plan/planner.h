@@ -65,6 +65,10 @@ LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes);
  * those measured, each device behind a link of its own (LINK_SWITCH). */
 Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split);
 
+/* Predicts the tokens plan->counts [nodes], with plan->parts, which are both read here; otherwise as planner_split: *seconds of one sample.
+ */
+Status planner_given_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, double *seconds);
+
 /* ---- every strategy, number of groups and number of devices */
 
 enum { PLANNER_GROUPS_MAX = 16 };

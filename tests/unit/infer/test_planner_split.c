@@ -72,6 +72,26 @@ static void a_device_that_sends_slowly_gets_fewer(void **state) {
   for (int d = 0; d < 4; d++) assert_true(d == 2 || uneven.counts[d] > TOKENS / 4);
 }
 
+/* As planner_split predicts the split that it finds, and more for one that it does not. */
+static void a_given_split_is_predicted(void **state) {
+  (void)state;
+  LeaderMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
+  ModelConfig config = encoder();
+  const int64_t extreme[] = {TOKENS - 1, 1};
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .min_packets = 1, .input_bytes = 3 * 16 * 16};
+  MeasuredSplit split;
+  double best, other;
+  assert_int_equal(planner_split(&plan, two, 2, NULL, &split), STATUS_OK);
+  plan.parts = split.parts;
+  plan.counts = split.counts;
+  assert_int_equal(planner_given_split(&plan, two, 2, NULL, &best), STATUS_OK);
+  assert_true(fabs(best - split.predicted) < 1e-12);
+  plan.counts = extreme;
+  assert_int_equal(planner_given_split(&plan, two, 2, NULL, &other), STATUS_OK);
+  assert_true(other > 1.5 * best);
+  config_release(&config);
+}
+
 static void a_signal_ends_it(void **state) {
   (void)state;
   LeaderMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
@@ -188,6 +208,7 @@ int main(void) {
                                      cmocka_unit_test(links_may_be_given),
                                      cmocka_unit_test(the_input_of_all_comes_through_one_link),
                                      cmocka_unit_test(a_device_that_sends_slowly_gets_fewer),
+                                     cmocka_unit_test(a_given_split_is_predicted),
                                      cmocka_unit_test(a_signal_ends_it),
                                      cmocka_unit_test(blocks_are_cut_where_it_helps),
                                      cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),

@@ -435,7 +435,7 @@ static Status plan_report_chart(const PlanReport *report, const char *path) {
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every strategy for running a model on several devices, and recommends the fastest.";
 
-enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
+enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, MEASURE_REPEATS = 3 };
 static const double LONG_MEASURING = 0.2; /* TFLOP: two seconds of a core, or more */
 
 typedef struct PlanCommand {
@@ -445,15 +445,21 @@ typedef struct PlanCommand {
   bool even, json, measure, with_input;
   const char *peers, *key_file;
   bool local;
-  double wait;
+  double wait, timeout;
   bool own_rate, own_links, own_topology; /* --bandwidth; that or --latency; --link-model was given */
   NetworkOptions network;
   char about_strategies[STRATEGY_LIST + 16]; /* the help of --strategies */
 } PlanCommand;
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
-  *c = (PlanCommand){
-      .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = -1, .retained = 1, .local = true, .wait = 30};
+  *c = (PlanCommand){.strategies = "all",
+                     .table_memory = TABLE_MEMORY_DEFAULT,
+                     .calibrate = -1,
+                     .threads = -1,
+                     .retained = 1,
+                     .local = true,
+                     .wait = 30,
+                     .timeout = 60};
   char strategies[STRATEGY_LIST];
   snprintf(c->about_strategies, sizeof c->about_strategies, "%s, or all", strategy_list(",", false, strategies));
   const Option own[] = {
@@ -477,6 +483,8 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
       {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part"},
       {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the cluster's key (astra-infer keygen)"},
       {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"},
+      {OPTION_REAL, "timeout", 0, &c->timeout, "SECONDS", .min = 0.1, .max = 86400,
+       .help = "fail if a worker is silent, or not measured, for this long"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "equal number of tokens per device"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256,
        .help = "threads of this device; 0: all cores; auto: one, or all cores with --peers"},
@@ -720,7 +728,7 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .key_file = command->key_file,
                                     .local = command->local,
                                     .wait = command->wait,
-                                    .timeout = PEERS_TIMEOUT,
+                                    .timeout = command->timeout,
                                     .threads = (int)command->threads,
                                     .tokens = setup->tokens};
   const int64_t max = config_tokens(setup->config);

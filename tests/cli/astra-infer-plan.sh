@@ -11,6 +11,7 @@ cat >model/config.json <<'END'
 END
 
 expect "help" 0 --help; out "^usage: astra-infer plan"; out "--bandwidth"; out "--calibrate"
+expect "no time for workers" 2 --checkpoint model --peers 127.0.0.1:1 --timeout 0; err "^astra-infer: error: --timeout"; err "0.1"
 expect "nothing" 2; err "--checkpoint DIR or --model NAME"
 expect "both" 2 --model vit-base --checkpoint model; err "--checkpoint DIR or --model NAME"
 expect "no such model" 1 --checkpoint ./nowhere; err "nowhere"

@@ -47,6 +47,8 @@ done
 [ "$fastest" = "${address[b]}" ] || report "$name: the busy one counts as the faster one"
 lead "plan --peers as a table" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --bandwidth 10mbit
 out '^peers: .*this device'; out '^network: mesh, 10 Mbit/s'
+lead "plan --peers in too short a time" 1 plan --peers "${address[a]}" --no-local "${key[@]}" -c "$work/model" --timeout 0.1
+err "could not be measured within 0.1 s; --timeout gives it longer" # it takes about half a second
 lead "plan for the links that there are" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra
 out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links of their own$'
 lead "computation is scaled, not the input's way" 0 plan --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --strategies single --bandwidth 1mbit --with-input \

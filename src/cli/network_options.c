@@ -59,7 +59,7 @@ int network_links_rows(NetworkLinks *o, Option rows[NETWORK_LINKS_COUNT]) {
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "rate of a link in each direction: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "one-way delay of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "variation of the delay"},
-      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LOSS_MAX, .help = "share of packets (or tokens) lost: 5% or 0.05"},
+      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = LINK_LOSS_MAX, .help = "share of packets (or tokens) lost: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = LOSS_MODELS, .help = "independent losses, or bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = LOSS_BURST_MAX,
        .help = "mean length of a burst, in packets (or tokens); auto: 4"},

@@ -24,8 +24,7 @@ Status link_values_list(const char *option, const char *text, int max, int *list
 #define LINK_MODELS         "mesh|switch|shared-medium"
 #define OLD_LINK_MODELS     "||shared-air"
 #define LOSS_MODELS         "bernoulli|gilbert-elliott"
-#define LOSS_MAX            0.999999 /* something arrives */
-#define LOSS_BURST_DEFAULT  4.0      /* packets or tokens */
+#define LOSS_BURST_DEFAULT  4.0 /* packets or tokens */
 #define LOSS_BURST_MAX      1000.0
 #define MIN_PACKETS_DEFAULT 2
 #define MIN_PACKETS_MAX     255

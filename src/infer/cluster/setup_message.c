@@ -175,7 +175,7 @@ static Status parse_head(ByteCursor *c, const ModelConfig *config, ClusterSetup 
   TRY(need("reserved number", rest.zero, 0, 0));
   TRY(need("latency", l->latency, 0, 3600));
   TRY(need("jitter", l->jitter, 0, 3600));
-  TRY(need("loss", l->loss, 0, 0.999));
+  TRY(need("loss", l->loss, 0, LINK_LOSS_MAX));
   TRY(need("burst of losses", l->loss_burst, 0, 1e6));
   TRY(need("link model", l->topology, LINK_MESH, LINK_SHARED));
   TRY(need("loss model", l->loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));

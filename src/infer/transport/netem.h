@@ -54,10 +54,12 @@ enum {
   LINK_SEGMENT_OVERHEAD = 20 + 32 + 14
 };
 
+#define LINK_LOSS_MAX 0.999999 /* something arrives */
+
 typedef struct LinkOptions {
   double bits_per_second; /* 0: unlimited */
   double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
-  double loss;            /* fraction of packets, [0, 1) */
+  double loss;            /* fraction of packets, [0, LINK_LOSS_MAX] */
   LossModel loss_model;
   double loss_burst; /* packets, at least 1 and at least loss / (1 - loss), or fewer would be lost */
   LinkTrace trace;   /* count 0: the rate above; borrowed */

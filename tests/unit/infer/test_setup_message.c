@@ -3,6 +3,7 @@
 #include "infer/cluster/setup_message.h"
 #include "sample_cluster.h"
 #include <cmocka.h>
+#include <math.h>
 
 enum { MAX = 4096 };
 
@@ -103,6 +104,21 @@ static void what_is_sent_arrives(void **state) {
     setup_message_release(&got);
     tear_down(&f);
   }
+}
+
+/* As --loss accepts it, in bursts of the least length that it can have. */
+static void the_largest_loss_arrives(void **state) {
+  static Fixture f;
+  (void)state;
+  set_up(&f, false);
+  f.setup.links.loss = LINK_LOSS_MAX;
+  f.setup.links.loss_burst = LINK_LOSS_MAX / (1 - LINK_LOSS_MAX);
+  assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_OK);
+  f.setup.links.loss = nextafter(LINK_LOSS_MAX, 1);
+  assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
+  tear_down(&f);
 }
 
 static void streams_are_cut_into_segments(void **state) {
@@ -276,6 +292,7 @@ static void keys_depend_on_all_that_was_agreed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives),
+                                     cmocka_unit_test(the_largest_loss_arrives),
                                      cmocka_unit_test(streams_are_cut_into_segments),
                                      cmocka_unit_test(other_lengths_are_refused),
                                      cmocka_unit_test(every_field_is_checked),

@@ -112,7 +112,8 @@ static void check_document(const RollingText *rolling, int64_t d, int64_t *windo
   for (int64_t predicted = 0; predicted < n; (*window)++) {
     int64_t count = n - predicted < context ? n - predicted : context, end = predicted + count;
     int64_t begin = predicted == 0 ? 0 : end - context, rows = end - begin;
-    assert_int_equal(rolling_text_fill(rolling, *window, ids, labels), rows);
+    assert_int_equal(rolling_text_rows(rolling, *window), rows);
+    rolling_text_fill(rolling, *window, context, ids, labels);
     for (int64_t i = 0; i < context; i++) {
       assert_int_equal(ids[i], i < rows ? t[begin + i] : 0);
       assert_int_equal(labels[i], i < rows && i >= rows - count ? t[begin + i + 1] : -1);

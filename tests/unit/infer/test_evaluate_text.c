@@ -53,21 +53,23 @@ static Leader *start(Fixture *f, int nodes, int64_t batch) {
   return leader;
 }
 
-/* Window by window, with labels from the text itself: token i + 1 is what token i predicts. */
+/* Window by window, with labels from the text itself: token i + 1 is what token i predicts. The last one has fewer tokens, which the nodes
+ * share out as they are, but for padding where some would have none. */
 static double emulate(Fixture *f, int nodes, int64_t stride, int64_t *counted) {
   int64_t counts[SAMPLE_NODES], known = 1; /* tokens below are counted; the first has none before it */
   double loss = 0;
   *counted = 0;
-  layout_even_counts(CONTEXT, nodes, counts);
   for (int64_t begin = 0; known < TOKENS; begin += stride) {
     int32_t ids[CONTEXT] = {0}, labels[CONTEXT];
     SampleText text;
-    for (int64_t i = 0; i < CONTEXT; i++) {
+    const int64_t left = TOKENS - 1 - begin, rows = left < CONTEXT ? left : CONTEXT, width = rows < nodes ? nodes : rows;
+    layout_even_counts(width, nodes, counts);
+    for (int64_t i = 0; i < width; i++) {
       int64_t next = begin + i + 1;
       labels[i] = next < TOKENS && next >= known ? f->ids[next] : -1;
       if (begin + i < TOKENS - 1) ids[i] = f->ids[begin + i];
     }
-    assert_int_equal(sample_text(&f->base.sample, nodes, counts, ids, labels, 1, CONTEXT, &text), STATUS_OK);
+    assert_int_equal(sample_text(&f->base.sample, nodes, counts, ids, labels, 1, width, &text), STATUS_OK);
     loss += text.loss;
     *counted += text.counted;
     sample_text_release(&text);

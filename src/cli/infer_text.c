@@ -177,7 +177,8 @@ typedef struct Generation {
   char *text;    /* [bytes] and a NUL: what the stream has written */
   size_t bytes, capacity;
   double first_seconds; /* from the request to the first token */
-  double seconds;       /* from the first token to the last */
+  double seconds;       /* from the first token to the last, on the node that made them: they may come together */
+  double rate;          /* tokens a second after the first one; 0: there was no other */
   GenerateEnd end;
   int64_t bytes_sent; /* by all nodes together */
   GenerateMemory memory;
@@ -228,14 +229,11 @@ static Status take_token(Run *run, int32_t id) {
 
 static Status take_tokens(Run *run, double start) {
   Generation *g = run->generation;
-  double first = start;
   for (bool more = true, told = false; more;) {
     int32_t id;
     TRY(leader_text_next(run->leader, &id, &more));
     if (!more || told) continue; /* tokens that were in transit when the stop string came */
-    double now = clock_now();
-    if (g->ids.count == 0) g->first_seconds = (first = now) - start;
-    g->seconds = now - first;
+    if (g->ids.count == 0) g->first_seconds = clock_now() - start;
     TRY(take_token(run, id));
     told = run->stream.stopped;
     if (told) TRY(leader_text_stop(run->leader));
@@ -252,6 +250,8 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
     g->decoder = d;
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
+  g->seconds = decoding->seconds;
+  g->rate = decoding->tokens > 1 && g->seconds > 0 ? (double)(decoding->tokens - 1) / g->seconds : 0;
   const ModelConfig *config = weights->config;
   const ParamSet *params = model_params(weights->model);
   int64_t bytes = params->packed_bytes + params->shadow_total * (int64_t)sizeof *params->shadows + lowbit_weights_all_bytes(weights->model);
@@ -345,7 +345,6 @@ static json_t *report_generation(FILE *out, const Leader *leader, const char *pr
 #undef REPORT_END
   };
   const GenerateMemory *m = &g->memory;
-  const double rate = g->ids.count > 1 && g->seconds > 0 ? (double)(g->ids.count - 1) / g->seconds : 0; /* after the first token */
   if (!out) {
     json_t *ids = json_array();
     json_t *memory =
@@ -356,7 +355,8 @@ static json_t *report_generation(FILE *out, const Leader *leader, const char *pr
     return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_build_text(prompt, bytes), "text",
                      json_build_text(g->text, g->bytes), "ids", ids, "prompt_tokens", (json_int_t)g->prompt_tokens, "end", ends[g->end],
                      "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder, "first_token_ms", 1e3 * g->first_seconds,
-                     "decode_ms", 1e3 * g->seconds, "tokens_per_second", rate, "bytes_sent", (json_int_t)g->bytes_sent, "memory", memory);
+                     "decode_ms", 1e3 * g->seconds, "tokens_per_second", g->rate, "bytes_sent", (json_int_t)g->bytes_sent, "memory",
+                     memory);
   }
   const struct {
     const char *what;
@@ -367,7 +367,7 @@ static json_t *report_generation(FILE *out, const Leader *leader, const char *pr
   fprintf(out, "\n%lld token%s on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens,
           text_plural(g->prompt_tokens), g->nodes, leader_nodes(leader), text_plural(leader_nodes(leader)), 1e3 * g->first_seconds);
   fprintf(out, "%zu new token%s on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, text_plural((int64_t)g->ids.count), g->decoder,
-          rate, ends[g->end]);
+          g->rate, ends[g->end]);
   if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
   fprintf(out, "memory of node %d:\n", g->decoder);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);

@@ -376,11 +376,12 @@ static Status send_token(Node *node, uint32_t request, uint32_t number) {
 /* Samples a token, sends it and computes the logits after it, until an end. */
 static Status continue_text(Node *node, uint32_t request, const Tensor *logits, RequestDecoding *decoding) {
   NodeText *text = &node->text;
-  double start = clock_now();
+  double first = 0;
   for (;;) {
     TRY(sampler_pick(&text->sampler, logits->value, &text->token));
     TRY(send_token(node, request, (uint32_t)++decoding->tokens));
-    decoding->seconds = clock_now() - start;
+    if (decoding->tokens == 1) first = clock_now();
+    decoding->seconds = clock_now() - first;
     bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.max || sampler_ends(&text->sampler, text->token);
     if (enough || kv_cache_room(&text->cache) == 0) return STATUS_OK;
     connections_step(&(Connection *){node->control}, 1, 0); /* its failure shows where it is next waited for */

@@ -117,7 +117,7 @@ Status request_statistics(ByteCursor cursor, NodeStatistics *statistics); /* BAD
  * are in use at its end. */
 enum { REQUEST_DECODING = 40 };
 typedef struct RequestDecoding {
-  double seconds;
+  double seconds;                 /* from the first token to the last */
   uint64_t tokens;                /* made */
   uint64_t row_bytes, code_bytes; /* of the cache */
   uint64_t buffer_bytes;          /* the most that the tape held in this request, and what else was asked for: the sampler, room for

@@ -101,53 +101,66 @@ static Scores scores_of(const Decode *job, const Unit *unit, int64_t kv, int thr
   return (Scores){job->scores + job->score_count + thread * UNIT * job->per_kv * job->largest, job->per_kv * unit->keys};
 }
 
-/* Rows [at, *count) of a kv head, as many as are in one page and fit a tile; `stride` numbers apart. */
-static const real *own_tile(const Decode *job, const Unit *unit, bool values, int64_t kv, int64_t at, int64_t *count, int64_t *stride,
-                            int thread) {
+/* Rows `stride` numbers apart; one of both. */
+typedef struct Tile {
+  const real *wide;
+  const uint16_t *narrow;
+  int64_t count, stride;
+} Tile;
+
+/* Rows of a kv head from `at` on, as many as are in one page and fit a tile. Of 16 bits they are widened once for all queries that meet
+ * them, for a single one by its products, in registers. */
+static Tile own_tile(const Decode *job, const Unit *unit, bool values, int64_t kv, int64_t at, int thread) {
   const DecodeBatch *options = &job->options;
   const int64_t page = at / options->page, place = at % options->page, start = place * options->row_step + kv * options->head_step;
+  const int64_t count = matmul_lesser(TILE, matmul_lesser(options->page - place, unit->own - at)), d = job->head_width;
   const uint8_t *base = values ? unit->of->value_page[page] + unit->of->values : unit->of->key_page[page] + unit->of->keys;
-  *count = matmul_lesser(TILE, matmul_lesser(options->page - place, unit->own - at));
-  *stride = options->row_step;
-  if (options->kind == NARROW_NONE) return (const real *)(const void *)base + start;
-  const uint16_t *narrow = (const uint16_t *)(const void *)base + start;
+  if (options->kind == NARROW_NONE)
+    return (Tile){.wide = (const real *)(const void *)base + start, .count = count, .stride = options->row_step};
+  const Tile narrow = {.narrow = (const uint16_t *)(const void *)base + start, .count = count, .stride = options->row_step};
+  if (unit->rows == 1 && job->per_kv == 1) return narrow;
   real *wide = tile_of(job, thread);
-  for (int64_t r = 0; r < *count; r++) kernels()->widen(options->kind, job->head_width, narrow + r * *stride, wide + r * job->head_width);
-  *stride = job->head_width;
-  return wide;
+  for (int64_t r = 0; r < count; r++) kernels()->widen(options->kind, d, narrow.narrow + r * narrow.stride, wide + r * d);
+  return (Tile){.wide = wide, .count = count, .stride = d};
 }
 
-/* Scores against `count` keys, or their sums (added up with those before). One product for one row, else one for each head. */
-static void meet_keys(const Decode *job, const Unit *unit, int64_t kv, Scores s, const real *keys, int64_t stride, int64_t count) {
+/* Scores against a tile of keys, or sums of one of values (added up with those before). One product for one row, else one for each head. */
+static void meet_keys(const Decode *job, const Unit *unit, int64_t kv, Scores s, Tile keys) {
   const int64_t d = job->head_width;
   const real *q = queries_of(job, unit, kv * job->per_kv);
-  if (unit->rows == 1 && job->per_kv == 1)
-    for (int64_t r = 0; r < count; r++) s.at[r] = kernels()->dot(d, q, keys + r * stride);
+  if (keys.narrow != NULL) {
+    memset(s.at, 0, (size_t)keys.count * sizeof *s.at);
+    kernels()->narrow_dots(job->options.kind, keys.count, d, keys.narrow, keys.stride, q, s.at);
+  } else if (unit->rows == 1 && job->per_kv == 1)
+    for (int64_t r = 0; r < keys.count; r++) s.at[r] = kernels()->dot(d, q, keys.wide + r * keys.stride);
   else if (unit->rows == 1)
-    kernels()->product(false, true, job->per_kv, count, d, q, d, keys, stride, false, s.at, unit->keys);
+    kernels()->product(false, true, job->per_kv, keys.count, d, q, d, keys.wide, keys.stride, false, s.at, unit->keys);
   else
     for (int64_t i = 0; i < job->per_kv; i++)
-      kernels()->product(false, true, unit->rows, count, d, q + i * d, job->heads * d, keys, stride, false, s.at + i * unit->keys,
-                         s.row_step);
+      kernels()->product(false, true, unit->rows, keys.count, d, q + i * d, job->heads * d, keys.wide, keys.stride, false,
+                         s.at + i * unit->keys, s.row_step);
 }
 
-static void sum_values(const Decode *job, const Unit *unit, int64_t kv, Scores s, const real *values, int64_t stride, int64_t count,
-                       bool add) {
+static void sum_values(const Decode *job, const Unit *unit, int64_t kv, Scores s, Tile values, bool add) {
   const int64_t d = job->head_width;
   real *y = outputs_of(job, unit, kv * job->per_kv);
-  if (unit->rows == 1)
-    kernels()->product(false, false, job->per_kv, d, count, s.at, unit->keys, values, stride, add, y, d);
+  if (values.narrow != NULL) {
+    if (!add) memset(y, 0, (size_t)d * sizeof *y);
+    kernels()->narrow_sums(job->options.kind, values.count, d, values.narrow, values.stride, s.at, y);
+  } else if (unit->rows == 1)
+    kernels()->product(false, false, job->per_kv, d, values.count, s.at, unit->keys, values.wide, values.stride, add, y, d);
   else
     for (int64_t i = 0; i < job->per_kv; i++)
-      kernels()->product(false, false, unit->rows, d, count, s.at + i * unit->keys, s.row_step, values, stride, add, y + i * d,
-                         job->heads * d);
+      kernels()->product(false, false, unit->rows, d, values.count, s.at + i * unit->keys, s.row_step, values.wide, values.stride, add,
+                         y + i * d, job->heads * d);
 }
 
 static void score_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, int thread) {
   s.at += unit->of->remote;
-  for (int64_t at = 0, count, stride; at < unit->own; at += count) {
-    const real *keys = own_tile(job, unit, false, kv, at, &count, &stride, thread);
-    meet_keys(job, unit, kv, (Scores){s.at + at, s.row_step}, keys, stride, count);
+  for (int64_t at = 0, count; at < unit->own; at += count) {
+    const Tile keys = own_tile(job, unit, false, kv, at, thread);
+    count = keys.count;
+    meet_keys(job, unit, kv, (Scores){s.at + at, s.row_step}, keys);
   }
 }
 
@@ -164,9 +177,10 @@ static void sum_own(const Decode *job, const Unit *unit, int64_t kv, Scores s, i
       memset(row + unit->keys - hidden, 0, (size_t)hidden * sizeof *row);
     }
   s.at += unit->of->remote;
-  for (int64_t at = 0, count, stride; at < unit->own; at += count) {
-    const real *values = own_tile(job, unit, true, kv, at, &count, &stride, thread);
-    sum_values(job, unit, kv, (Scores){s.at + at, s.row_step}, values, stride, count, at > 0);
+  for (int64_t at = 0, count; at < unit->own; at += count) {
+    const Tile values = own_tile(job, unit, true, kv, at, thread);
+    count = values.count;
+    sum_values(job, unit, kv, (Scores){s.at + at, s.row_step}, values, at > 0);
   }
 }
 
@@ -279,7 +293,8 @@ static void score_remote(const Decode *job, const Unit *unit, int64_t first, int
     const real *keys = remote_keys(job, unit, first, count, tile);
     for (int64_t kv = 0; kv < job->kv_heads; kv++) {
       const Scores s = scores_of(job, unit, kv, thread);
-      meet_keys(job, unit, kv, (Scores){s.at + first, s.row_step}, keys + kv * job->head_width, job->kv_width, count);
+      meet_keys(job, unit, kv, (Scores){s.at + first, s.row_step},
+                (Tile){.wide = keys + kv * job->head_width, .count = count, .stride = job->kv_width});
     }
   }
 }
@@ -312,7 +327,7 @@ static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, i
   for (int64_t first = 0, count; first < unit->of->remote; first += count) {
     count = matmul_lesser(TILE, unit->of->remote - first);
     look_up(&job->options.v, unit->of->v, job->kv_width, first, count, kv * d, d, tile);
-    sum_values(job, unit, kv, (Scores){s.at + first, s.row_step}, tile, d, count, true);
+    sum_values(job, unit, kv, (Scores){s.at + first, s.row_step}, (Tile){.wide = tile, .count = count, .stride = d}, true);
   }
 }
 

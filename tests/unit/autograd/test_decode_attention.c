@@ -203,6 +203,46 @@ static void as_ordinary_operations_on_all_rows(void **state) {
 }
 
 /* Memory and products of a plan are those of a run; a plan reads no array. */
+/* A single query meets keys and values of 16 bits where they lie: the same from one array of all heads' rows as from pages of each head's.
+ */
+static void pages_of_16_bits_are_as_one_array(void **state) {
+  (void)state;
+  enum { HEADS = 3, HEAD = 20, ROWS = 150, PAGE = 32, PAGES = (ROWS + PAGE - 1) / PAGE, SIDES = 2 };
+  static uint16_t whole[SIDES][ROWS][HEADS][HEAD], paged[PAGES][SIDES][HEADS][PAGE][HEAD];
+  const uint8_t *side[SIDES], *page[PAGES];
+  for (int i = 0; i < SIDES; i++) side[i] = (const uint8_t *)whole[i];
+  for (int i = 0; i < PAGES; i++) page[i] = (const uint8_t *)paged[i];
+  for (NarrowKind kind = NARROW_F16; kind <= NARROW_BF16; kind++) {
+    Fixture f;
+    fixture_open(&f, 2);
+    tape_record(f.tape, false);
+    Tensor *q = fixture_leaf(&f, false, 1, 1, HEADS * HEAD, 0);
+    for (int64_t i = 0; i < (int64_t)sizeof whole / (int64_t)sizeof(uint16_t); i++) {
+      const int64_t s = i / (ROWS * HEADS * HEAD), row = i / (HEADS * HEAD) % ROWS, head = i / HEAD % HEADS, at = i % HEAD;
+      const float number = (float)rng_normal(&f.rng);
+      const uint16_t narrow = kind == NARROW_F16 ? narrow_half(number) : narrow_bfloat(number);
+      whole[s][row][head][at] = paged[row / PAGE][s][head][row % PAGE][at] = narrow;
+    }
+    DecodeSequence sequence = {.queries = 1, .key_page = &side[0], .value_page = &side[1], .rows = ROWS};
+    DecodeBatch options = {.heads = HEADS,
+                           .kv_heads = HEADS,
+                           .kind = kind,
+                           .page = ROWS,
+                           .row_step = (int64_t)HEADS * HEAD,
+                           .head_step = HEAD,
+                           .sequence = &sequence,
+                           .count = 1};
+    const Tensor *of_whole = op_decode_batch(f.tape, q, &options);
+    sequence.key_page = sequence.value_page = page;
+    sequence.values = sizeof paged[0][0];
+    options.page = PAGE, options.row_step = HEAD, options.head_step = (int64_t)PAGE * HEAD;
+    const Tensor *of_pages = op_decode_batch(f.tape, q, &options);
+    if (of_whole == NULL || of_pages == NULL) fail_msg("%s", status_message());
+    for (int i = 0; i < HEADS * HEAD; i++) assert_true(fabs((double)of_pages->value[i] - (double)of_whole->value[i]) < 1e-5);
+    fixture_close(&f);
+  }
+}
+
 static void planning_counts_what_it_takes(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -262,9 +302,8 @@ static void what_does_not_fit_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(as_ordinary_operations_on_all_rows),
-      cmocka_unit_test(lost_rows_in_full_are_as_none),
-      cmocka_unit_test(planning_counts_what_it_takes),
+      cmocka_unit_test(as_ordinary_operations_on_all_rows), cmocka_unit_test(lost_rows_in_full_are_as_none),
+      cmocka_unit_test(pages_of_16_bits_are_as_one_array),  cmocka_unit_test(planning_counts_what_it_takes),
       cmocka_unit_test(what_does_not_fit_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

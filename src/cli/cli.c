@@ -299,17 +299,25 @@ bool out_directory_is_source(const char *directory, const char *const *sources, 
 static bool is_codebooks(const char *name) { return strcmp(name, CHECKPOINT_CODEBOOKS) == 0; }
 
 Status out_directory_forget(const char *out, const char *const *sources, size_t count) {
-  static const char *const folders[] = {TOKENIZER_CONFIG_TEMPLATES, "adapter", "best/" TOKENIZER_CONFIG_TEMPLATES, "best/adapter", "best"};
-  if (!out_directory_is_source(out, sources, count)) TRY(files_prune(out, NULL, is_codebooks));
-  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-    char *folder = files_join(out, folders[i]);
-    const Status status = folder == NULL                                    ? status_no_memory(NULL, "a path")
-                          : out_directory_is_source(folder, sources, count) ? STATUS_OK
-                                                                            : files_remove_dir(folder);
-    free(folder);
-    TRY(status);
+  /* best before what lies in it, for it may be a link, which goes alone; and once more when it is empty. */
+  static const char *const folders[] = {"adapter", "best", "best/" TOKENIZER_CONFIG_TEMPLATES, "best/adapter", "best"};
+  if (!out_directory_is_source(out, sources, count)) {
+    TRY(files_prune(out, NULL, is_codebooks));
+    TRY(tokenizer_config_remove_templates(out));
   }
-  return STATUS_OK;
+  bool kept = false;
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders && status == STATUS_OK && !kept; i++) {
+    char *folder = files_join(out, folders[i]);
+    if (folder == NULL)
+      status = status_no_memory(NULL, "a path");
+    else if (!out_directory_is_source(folder, sources, count))
+      status = files_remove_dir(folder);
+    else
+      kept = strcmp(folders[i], "best") == 0; /* with all that lies in it */
+    free(folder);
+  }
+  return status;
 }
 
 void out_directory_leave(const char *out, const char *folder) {

@@ -161,13 +161,14 @@ static Status check_task(const Fields *fields, const ModelConfig *config) {
   if (task && !json_is_string(task)) return fields_bad(fields, "problem_type", "a string");
   if (task && strcmp(json_string_value(task), only) != 0)
     return status_set(STATUS_UNSUPPORTED,
-                      "%s: problem_type is '%.40s'; only %s, or none, is supported: one class of at least 2, by a softmax", fields->origin,
-                      json_string_value(task), only);
+                      "%s: problem_type is '%.40s'; only %s, or none, is supported: one class of at least 2, by a softmax. To train "
+                      "a new head on its other weights, remove it there",
+                      fields->origin, json_string_value(task), only);
   if (config->classes > 1 || fields_value(fields, "astra")) return STATUS_OK;
   return status_set(
       STATUS_UNSUPPORTED,
       "%s: %s has one class, as of a regression or reward model, which is not supported; supported are classifiers of at least "
-      "2 classes",
+      "2 classes. To train a new head on its other weights, give it 2 there",
       fields->origin, fields_value(fields, "id2label") ? "id2label" : "num_labels");
 }
 

@@ -37,6 +37,12 @@ run "quantised again" 0 "$bin/astra-quantize" --checkpoint tuned --out small --o
 cp -R small stale && echo more >stale/$named
 run "quantised, without templates" 0 "$bin/astra-quantize" --checkpoint model --out stale --overwrite
 [ ! -e stale/additional_chat_templates ] || report "templates of the checkpoint before are left: $(ls stale/additional_chat_templates)"
+mkdir apart && cp -R tuned apart/adapter && ln -s ../apart small/best # what lies behind a link may be kept for something else
+run "quantised beside a link" 0 "$bin/astra-quantize" --checkpoint tuned --out small --overwrite
+[ ! -e small/best ] && cmp -s tuned/$named apart/adapter/$named || report "what lies behind the link is gone"
+rm -r again/training
+run "quantised from the best one in it" 0 "$bin/astra-quantize" --checkpoint again/best --out again --overwrite
+for folder in again again/best; do cmp -s tuned/$named $folder/$named || report "$named is not in $folder any more"; done
 echo hello >line; input=line
 run "a chat" 1 "$bin/astra-chat" -c model -n 1; err "this template was used"
 run "a chat with the file" 1 "$bin/astra-chat" -c small -n 1; err "the file was used"

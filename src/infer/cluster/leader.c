@@ -648,12 +648,13 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
     wire_add_statistics(&leader->sums.nodes[m], &slot->nodes[d]);
   }
+  if (slot->request.tokens > leader->longest) leader->sums.fastest = leader->sums.fastest_request = 0; /* a shorter one's is no measure */
   if (slot->request.tokens >= leader->longest) {
     leader->longest = slot->request.tokens;
     memcpy(leader->sums.tokens, leader->counts, (size_t)leader->membership.count * sizeof *leader->counts);
+    if (min > 0 && (leader->sums.fastest <= 0 || min < leader->sums.fastest)) leader->sums.fastest = min;
+    if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
   }
-  if (min > 0 && (leader->sums.fastest <= 0 || min < leader->sums.fastest)) leader->sums.fastest = min;
-  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
   leader->sums.rate_samples[config_rate(leader->weights.config)] += slot->request.batch;
   leader->sums.reruns += slot->reruns;
   leader->sums.masked += (slot->missing | slot->given_up) != 0;

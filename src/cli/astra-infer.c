@@ -217,6 +217,7 @@ static Status classify_files(const InferSettings *s, InferRun *run, const ImageF
   double seconds;
   Status status = infer_run_load(s, run);
   if (status == STATUS_OK) status = infer_run_require(run, INFER_KIND_IMAGES);
+  if (status == STATUS_OK) config_warn_no_preprocessor(run->weights.config, run->directory);
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_max = s->batch});
   if (status == STATUS_OK)
@@ -459,6 +460,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   if (s->validation_part > 0) log_info("%s", dataset_describe(run->set));
   TRY(infer_run_load(s, run));
   TRY(infer_run_require(run, INFER_KIND_IMAGES));
+  config_warn_no_preprocessor(run->weights.config, run->directory);
   TRY(infer_run_require_options(s, run));
   run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));

@@ -173,6 +173,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
   InferRun *run = &served->run;
   if (s->checkpoints.count == 1) TRY(infer_run_require_options(&served->settings, run)); /* of several each may be for another */
   bool text = config_is_decoder(run->weights.config);
+  if (!text) config_warn_no_preprocessor(run->weights.config, run->directory);
   if (text) TRY(open_texts(s, served, model));
   if (text) TRY(weights_pack(&run->weights, true)); /* before its devices fork, which share it */
   model->weights = &run->weights;

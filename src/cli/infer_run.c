@@ -590,7 +590,6 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
   TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.memory.cache_type));
-  config_warn_no_preprocessor(run->weights.config, run->directory);
   run->weights.cache_full = s->links.memory.remote_cache != 0;
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));

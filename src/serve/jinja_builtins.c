@@ -324,7 +324,7 @@ static Status filter_length(JinjaRun *run, const JinjaCall *call, JinjaValue *re
   return STATUS_OK;
 }
 
-/* With the arguments of transformers' filter, which are those of Python's json.dumps, and not Jinja's own. */
+/* With the arguments of transformers' filter, which are those of Python's json.dumps, and not Jinja's own; but for sort_keys. */
 static Status filter_tojson(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   size_t start = run->size;
   int64_t indent = -1;

@@ -410,23 +410,30 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
 
 /* ---------------------------------------------------------------- judging */
 
-/* Mean squared distance of a site's tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site:
- * what is left of it to quantise with what was taken off, that is what is expected of it and the mean at its position. sums: scratch
- * [width]. */
-static double variance_of(const Session *session, const Watcher *watcher, int index, double *sums) {
+/* What was taken off a site's tokens before they are quantised, which receivers know [limit, width]: what is expected of them and the mean
+ * at their position. *known is the caller's to free; NULL where nothing was taken off. */
+static Status known_of(const Session *session, const Watcher *watcher, int index, real **known) {
   const int64_t count = watcher->limit, width = watcher->width;
-  const real *rows = samples_of(watcher, index),
-             *means = watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->sites) : NULL;
+  const real *means = watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->sites) : NULL;
+  *known = NULL;
+  if (watcher->expected == NULL && means == NULL) return STATUS_OK;
+  *known = calloc((size_t)(count * width), sizeof **known);
+  if (*known == NULL) return status_no_memory(NULL, "what is known of tokens");
+  if (watcher->expected != NULL) memcpy(*known, watcher->expected, (size_t)(count * width) * sizeof **known);
+  for (int64_t i = 0; means != NULL && i < count * width; i++) (*known)[i] += means[watcher->position[i / width] * width + i % width];
+  return STATUS_OK;
+}
+
+/* Mean squared distance of tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site: what is
+ * left of it to quantise with what is known of it (may be NULL). sums: scratch [width]. */
+static double variance_of(const real *rows, const real *known, int64_t count, int64_t width, double *sums) {
   double variance = 0;
   memset(sums, 0, (size_t)width * sizeof *sums);
-  for (int64_t row = 0; row < count; row++)
-    for (int64_t column = 0; column < width; column++) {
-      double y = (double)rows[row * width + column];
-      if (watcher->expected != NULL) y += (double)watcher->expected[row * width + column];
-      if (means != NULL) y += (double)means[watcher->position[row] * width + column];
-      sums[column] += y;
-      variance += y * y / (double)count;
-    }
+  for (int64_t i = 0; i < count * width; i++) {
+    const double y = (double)rows[i] + (known != NULL ? (double)known[i] : 0);
+    sums[i % width] += y;
+    variance += y * y / (double)count;
+  }
   for (int64_t column = 0; column < width; column++) variance -= sums[column] / (double)count * (sums[column] / (double)count);
   return variance > 0 ? variance : 0;
 }
@@ -438,14 +445,18 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
   void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book, watcher->limit));
   double *sums = tape_alloc(session->tape, (size_t)watcher->width * sizeof *sums), distortion;
+  real *known;
   if (codes == NULL || scratch == NULL || sums == NULL) return tape_status(session->tape);
+  TRY(known_of(session, watcher, index, &known));
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
   usage_clear(&site->usage);
   usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report = (CodebookReport){
-      .block = block_of(session, index), .usage = usage_summary(&site->usage), .variance = variance_of(session, watcher, index, sums)};
+  *report = (CodebookReport){.block = block_of(session, index),
+                             .usage = usage_summary(&site->usage),
+                             .variance = variance_of(rows, known, watcher->limit, watcher->width, sums)};
   usage_clear(&site->usage);
-  Status status = moments ? residual_moments(&site->book, rows, codes, watcher->limit, &report->moments) : STATUS_OK;
+  Status status = moments ? residual_moments(&site->book, rows, known, codes, watcher->limit, &report->moments) : STATUS_OK;
+  free(known);
   tape_clear(session->tape);
   return status;
 }

@@ -31,7 +31,7 @@ typedef struct CodebookReport {
   UsageSummary usage;
   double variance;         /* mean |x - mean x|^2 of the tokens in the basis that they are quantised in, with what predictions and means of
                             * positions tell of them: distortion / variance is the share that quantisation loses */
-  ResidualMoments moments; /* where they were asked for: of the rows that are quantised, from which both have been taken away */
+  ResidualMoments moments; /* where they were asked for: of the same tokens */
 } CodebookReport;
 
 /* Fills the emulation's codebooks, of all bit rates, and starts their moving averages; that with the most groups is in use before and

@@ -318,10 +318,11 @@ static void cross_covariance(Moments *m, const real *a, const real *b, double *t
   for (int64_t i = 0; i < width * width; i++) to[i] = (double)m->product[i];
 }
 
-static void measure(Moments *m, const Codebook *book, const real *x, const int32_t *codes) {
+static void measure(Moments *m, const Codebook *book, const real *x, const real *known, const int32_t *codes) {
   int64_t width = m->width;
   codebook_lookup(book, codes, m->rows, m->quantised);
   for (int64_t i = 0; i < m->rows * width; i++) m->residual[i] = x[i] - m->quantised[i];
+  for (int64_t i = 0; known != NULL && i < m->rows * width; i++) m->quantised[i] += known[i];
   mean_of(m->quantised, m->rows, m->width, m->mean_quantised);
   centre(m->quantised, m->rows, m->width, m->mean_quantised, m->quantised);
   mean_of(m->residual, m->rows, m->width, m->mean_all);
@@ -377,12 +378,13 @@ static Status compare(Moments *m, int64_t groups, ResidualMoments *moments) {
   return status;
 }
 
-Status residual_moments(const Codebook *book, const real *x, const int32_t *codes, int64_t rows, ResidualMoments *moments) {
+Status residual_moments(const Codebook *book, const real *x, const real *known, const int32_t *codes, int64_t rows,
+                        ResidualMoments *moments) {
   Moments m = {.rows = rows, .width = book->width};
   *moments = (ResidualMoments){0};
   Status status = reserve(&m);
   if (status == STATUS_OK) {
-    measure(&m, book, x, codes);
+    measure(&m, book, x, known, codes);
     status = compare(&m, book->groups, moments);
   }
   free(m.quantised), free(m.residual), free(m.product), free(m.mean_quantised), free(m.mean_all);

@@ -59,7 +59,10 @@ typedef struct ResidualMoments {
   double restored;   /* with the positive part of C_X - C_X^: the nearest to what X^ lacks that noise can add */
 } ResidualMoments;
 
-/* Of x [rows, W] with its codes [rows, G]; rows >= 1. Allocates about 14 W^2 numbers and 2 rows of W for each row, and frees them. */
-Status residual_moments(const Codebook *book, const real *x, const int32_t *codes, int64_t rows, ResidualMoments *moments);
+/* Of x [rows, W] with its codes [rows, G]; rows >= 1. known [rows, W]: what receivers know of the rows without codes, as a prediction: X is
+ * x + known, and X^ the codewords + known, whose residual is the codewords' own; NULL: nothing. Allocates about 14 W^2 numbers and 2 rows
+ * of W for each row, and frees them. */
+Status residual_moments(const Codebook *book, const real *x, const real *known, const int32_t *codes, int64_t rows,
+                        ResidualMoments *moments);
 
 #endif

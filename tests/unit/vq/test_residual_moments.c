@@ -85,13 +85,37 @@ static void two_groups_by_hand(void **state) {
   memcpy(book.codewords, (const real[]){-2, 2, -3, 1}, 4 * sizeof(real));
   codebook_refresh(&book);
   memcpy(codes, (const int32_t[]){0, 0, 0, 1, 1, 1, 1, 1}, sizeof codes);
-  assert_int_equal(residual_moments(&book, x, codes, 4, &moments), STATUS_OK);
+  assert_int_equal(residual_moments(&book, x, NULL, codes, 4, &moments), STATUS_OK);
   CHECK_NEAR(moments.dependence, 1, 1e-6);
   CHECK_NEAR(moments.quantised, 10 + 7 - 2 * sqrt(55), 1e-5);
   CHECK_NEAR(moments.noisy, 10 + 10 - 2 * sqrt(70), 1e-5); /* farther than without noise */
   CHECK_NEAR(moments.full, 10 + 10 - 2 * sqrt(70), 1e-5);
   const double l = (3 + sqrt(37)) / 2, along = pow(3 + l - 1, 2) / (9 + pow(l - 1, 2));
   CHECK_NEAR(moments.restored, 10 + 7 + l - 2 * sqrt(5 * (11 + l * along)), 1e-5);
+  codebook_release(&book);
+}
+
+/* What is known beforehand goes with the residual: x = -3, -1, 1, 3 with codewords -2 and 2 and known = -1, 1, -1, 1 = R. X = -4, 0, 0, 4
+ * of variance 8, X^ = -3, -1, 1, 3 of variance 5, R of variance 1, Cov(X^, R) = 1: without what is known X has variance 5, X^ 4, and noise
+ * restores X, but here variance 6 is 2 short of 8. */
+static void what_is_known_counts(void **state) {
+  (void)state;
+  const real x[] = {-3, -1, 1, 3}, known[] = {-1, 1, -1, 1};
+  const int32_t codes[] = {0, 0, 1, 1};
+  Codebook book;
+  ResidualMoments moments;
+  assert_int_equal(codebook_init(&book, 1, 2, 1, NULL), STATUS_OK);
+  memcpy(book.codewords, (const real[]){-2, 2}, 2 * sizeof(real));
+  codebook_refresh(&book);
+  assert_int_equal(residual_moments(&book, x, NULL, codes, 4, &moments), STATUS_OK);
+  CHECK_NEAR(moments.dependence, 0, 1e-6);
+  CHECK_NEAR(moments.quantised, pow(sqrt(5) - 2, 2), 1e-6);
+  CHECK_NEAR(moments.noisy, 0, 1e-6);
+  assert_int_equal(residual_moments(&book, x, known, codes, 4, &moments), STATUS_OK);
+  CHECK_NEAR(moments.dependence, 1, 1e-6);
+  CHECK_NEAR(moments.quantised, pow(sqrt(8) - sqrt(5), 2), 1e-6);
+  CHECK_NEAR(moments.noisy, pow(sqrt(8) - sqrt(6), 2), 1e-6);
+  CHECK_NEAR(moments.restored, 0, 1e-6);
   codebook_release(&book);
 }
 
@@ -114,7 +138,7 @@ static void one_group_and_many(void **state) {
     int32_t *codes = malloc((size_t)(ROWS * groups) * sizeof *codes);
     void *scratch = malloc(codebook_assign_scratch(&book, ROWS));
     codebook_assign(&book, x, ROWS, codes, NULL, scratch);
-    assert_int_equal(residual_moments(&book, x, codes, ROWS, &moments), STATUS_OK);
+    assert_int_equal(residual_moments(&book, x, NULL, codes, ROWS, &moments), STATUS_OK);
     if (groups == 1) {
       assert_true(moments.dependence < 1e-3);
       assert_true(moments.noisy < 1e-3 * moments.quantised);
@@ -132,7 +156,8 @@ static void one_group_and_many(void **state) {
 
 int main(void) {
   matmul_start();
-  const struct CMUnitTest tests[] = {cmocka_unit_test(eigenvalues), cmocka_unit_test(same_axes), cmocka_unit_test(other_axes),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(eigenvalues),        cmocka_unit_test(same_axes),
+                                     cmocka_unit_test(other_axes),         cmocka_unit_test(what_is_known_counts),
                                      cmocka_unit_test(two_groups_by_hand), cmocka_unit_test(one_group_and_many)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,7 +198,8 @@ static bool can_be_rounded(const Tensor *tensor) { return tensor->value != NULL 
 static bool wants_shadow(const Param *param) {
   enum { CONVOLUTION = 4 }; /* its operation multiplies with patches */
   const bool packed = param->tensor.packed != NULL && param->tensor.packed->bf16;
-  return can_be_rounded(&param->tensor) && !packed && (param->narrow || param->tensor.dims == CONVOLUTION);
+  const bool multiplied = (param->narrow && !param->looked_up) || param->tensor.dims == CONVOLUTION;
+  return can_be_rounded(&param->tensor) && !packed && multiplied;
 }
 
 Status param_make_shadows(ParamSet *set) {

@@ -19,6 +19,7 @@ typedef struct Param {
   bool optional;   /* may be absent from a checkpoint (a classifier head) */
   bool fitted;     /* likewise; its values then come with the codebooks (Model's rotations) */
   bool narrow;     /* the operations that use it take 16-bit numbers (Tensor.narrow) */
+  bool looked_up;  /* row by row, and in no product, which alone would want it in bf16: a table of tokens that is not the head */
   bool transposed; /* a matrix stored [in, out] */
   bool hidden;     /* a matrix of a block, from rows to rows, not from tokens or to classes */
   bool frozen;     /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */

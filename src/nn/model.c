@@ -162,6 +162,7 @@ static void describe_head(Model *model) {
   else if (!c->tied)
     model->head_weight = add_matrix(model, c->vocabulary, c->width, false, false, "", "lm_head");
   if (c->classes > 0 && !model->incomplete) model->params.list[model->head_weight].optional = true;
+  model->params.list[model->token_table].looked_up = c->classes > 0 || !c->tied;
 }
 
 /* GPT-2 (Radford et al., 2019) with Hugging Face's parameter names. Its matrices are stored [in, out] (Conv1D), and one matrix holds the

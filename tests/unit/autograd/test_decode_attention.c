@@ -202,7 +202,6 @@ static void as_ordinary_operations_on_all_rows(void **state) {
   }
 }
 
-/* Memory and products of a plan are those of a run; a plan reads no array. */
 /* A single query meets keys and values of 16 bits where they lie: the same from one array of all heads' rows as from pages of each head's.
  */
 static void pages_of_16_bits_are_as_one_array(void **state) {
@@ -243,6 +242,7 @@ static void pages_of_16_bits_are_as_one_array(void **state) {
   }
 }
 
+/* Memory and products of a plan are those of a run; a plan reads no array. */
 static void planning_counts_what_it_takes(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

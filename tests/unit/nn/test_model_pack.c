@@ -80,7 +80,9 @@ static int assert_packed(const Model *model, bool bf16) {
     const Param *param = &model->params.list[i];
     bool matrix = param->narrow && !model_is_vocabulary(model, i);
     assert_int_equal(param->tensor.packed != NULL, matrix);
-    if (bf16) assert_int_equal(param->tensor.shadow != NULL, (param->narrow && !matrix) || param->tensor.dims == 4);
+    const bool table = model->config.kind != MODEL_VIT && i == (size_t)model->token_table; /* of an untied model in no product */
+    assert_int_equal(param->looked_up, table && !model->config.tied);
+    if (bf16) assert_int_equal(param->tensor.shadow != NULL, (param->narrow && !matrix && !param->looked_up) || param->tensor.dims == 4);
     packed += matrix;
   }
   return packed;

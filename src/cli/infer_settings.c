@@ -237,7 +237,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "when a device fails; auto: rerun with --peers and for a service, else abort"}},
       {RUNS,
        {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .min = 0, .max = 86400,
-        .help = "time limit per request, retries included; 0: none"}},
+        .help = "time limit per request, from its turn on, retries included; 0: none"}},
       {IMAGES | INFER_SERVE | OF_CLASSES,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .min = 1, .max = 65536, .help = "maximum number of images or texts per request"}},
       {INFER_EVAL,

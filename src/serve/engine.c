@@ -89,7 +89,7 @@ static void note_cluster(Engine *engine) {
   s->groups = leader_weights(engine->leader)->config->astra.groups;
   s->groups_wanted = engine->groups > 0 ? engine->groups : leader_groups(engine->leader);
   s->prefilling = leader_under_way(engine->leader);
-  for (int d = 0; d < nodes; d++) all += (uint64_t)sums->tokens[d];
+  for (int d = 0; d < nodes; d++) all += (uint64_t)sums->last_tokens[d];
   int64_t held[WIRE_NODES] = {0};
   int texts = 0;
   s->cache_used = 0;
@@ -113,7 +113,7 @@ static void note_cluster(Engine *engine) {
                     : leader_is_joining(engine->leader, d) ? ENGINE_DEVICE_JOINING
                                                            : ENGINE_DEVICE_GONE;
     device->failures += before == ENGINE_DEVICE_HERE && device->state == ENGINE_DEVICE_GONE;
-    device->share = all > 0 ? (double)sums->tokens[d] / (double)all : 0;
+    device->share = all > 0 ? (double)sums->last_tokens[d] / (double)all : 0;
     device->sum = sums->nodes[d];
     device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;
     device->decode_rate = engine->pace[d].rate;

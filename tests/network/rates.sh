@@ -52,12 +52,13 @@ for link in 1gbit:8 20kbit:1; do
 done
 
 # ... with the tokens that were asked for: a link on which all are of one device takes far longer than one that two share.
-begins() { # SPLIT: milliseconds that were predicted for the highest rate
+begins() { # SPLIT: sets predicted, milliseconds for the highest rate
   "$program" eval -c "$run" "${images[@]}" --groups auto --split "$1" --bandwidth 5kbit --samples 1 --batch 1 --precision fp32 --json >"$work/out" 2>"$work/err" || report "$name $1"
-  sed -n 's/.*to begin with: .*with 8 groups \([0-9.]*\) ms$/\1/p' "$work/err"
+  predicted=$(sed -n 's/.*to begin with: .*with 8 groups \([0-9.]*\) ms$/\1/p' "$work/err")
 }
 name="auto with --split"
-even=$(begins 1,1) uneven=$(begins 63,1)
+begins 1,1; even=$predicted
+begins 63,1; uneven=$predicted
 awk "BEGIN {exit !(${even:-0} > 0 && ${uneven:-0} > 1.3 * ${even:-1})}" || report "$name: $uneven ms predicted, and $even ms for an even one"
 
 # ... and follows it while it runs, on a link that becomes slow. Some answers have to come before and some after: when that is depends on the machine.

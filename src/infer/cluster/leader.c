@@ -95,7 +95,7 @@ static Status allocate_devices(Leader *leader) {
       (leader->epoch.complaints = calloc(devices, sizeof *leader->epoch.complaints)) &&
       (leader->sums.nodes = calloc(devices, sizeof(NodeStatistics))) && (leader->last = calloc(devices, sizeof(NodeStatistics))) &&
       (leader->sums.tokens = calloc(devices, sizeof(int64_t))) && (leader->sums.rows = calloc(devices, sizeof(int64_t))) &&
-      (leader->counts = calloc(devices, sizeof(int64_t))) && (leader->epoch.gone = calloc(devices, sizeof *leader->epoch.gone));
+      (leader->sums.last_tokens = calloc(devices, sizeof(int64_t))) && (leader->epoch.gone = calloc(devices, sizeof *leader->epoch.gone));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
   return STATUS_OK;
 }
@@ -637,12 +637,12 @@ static double elapsed_of(const Leader *leader, const LeaderRequest *slot) {
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   const double samples = (double)slot->request.batch, min = elapsed_of(leader, slot) / samples,
                request = (clock_now() - slot->began) / samples;
-  memset(leader->counts, 0, (size_t)leader->membership.count * sizeof *leader->counts);
+  memset(leader->sums.last_tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.last_tokens);
   memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
   for (int d = 0; d < leader->epoch.nodes; d++) {
     int m = leader->epoch.device_of[d];
     if (slot->missing >> m & 1) continue;
-    leader->counts[m] = slot->counts[d];
+    leader->sums.last_tokens[m] = slot->counts[d];
     leader->sums.rows[m] += slot->counts[d] * slot->request.batch;
     leader->last[m] = slot->nodes[d];
     leader->membership.devices[m].pause = leader->membership.devices[m].faults = 0;
@@ -651,7 +651,7 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
   if (slot->request.tokens > leader->longest) leader->sums.fastest = leader->sums.fastest_request = 0; /* a shorter one's is no measure */
   if (slot->request.tokens >= leader->longest) {
     leader->longest = slot->request.tokens;
-    memcpy(leader->sums.tokens, leader->counts, (size_t)leader->membership.count * sizeof *leader->counts);
+    memcpy(leader->sums.tokens, leader->sums.last_tokens, (size_t)leader->membership.count * sizeof *leader->sums.last_tokens);
     if (min > 0 && (leader->sums.fastest <= 0 || min < leader->sums.fastest)) leader->sums.fastest = min;
     if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
   }
@@ -678,7 +678,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   }
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
-                           .counts = leader->counts,
+                           .counts = leader->sums.last_tokens,
                            .nodes = leader->last,
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns};
@@ -713,7 +713,7 @@ static void release_devices(Leader *leader) {
   free(leader->last);
   free(leader->sums.tokens);
   free(leader->sums.rows);
-  free(leader->counts);
+  free(leader->sums.last_tokens);
   free(leader->epoch.gone);
 }
 

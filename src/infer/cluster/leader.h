@@ -92,6 +92,7 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
 typedef struct LeaderSums {
   NodeStatistics *nodes;              /* [nodes] */
   int64_t *tokens;                    /* [nodes] that each held in the last of the longest answers */
+  int64_t *last_tokens;               /* [nodes] the same in the last answer */
   int64_t *rows;                      /* [nodes] that each held in all answers: of each its tokens, times its samples */
   int64_t rate_samples[CONFIG_RATES]; /* answered with each bit rate; of a plain model the first */
   int reruns, masked;                 /* masked: answers without the tokens of some node */

@@ -131,7 +131,6 @@ struct Leader {
   LeaderSequences sequences;
   LeaderSums sums;
   NodeStatistics *last;        /* [devices] of the last answer */
-  int64_t *counts;             /* [devices] likewise: tokens of each */
   int64_t longest;             /* tokens of the answer that sums.tokens is of */
   struct Heartbeat *heartbeat; /* locked while the caller is inside the leader (leader.c); NULL: there are no workers */
   real *replicas, *logits;

@@ -386,11 +386,12 @@ bool membership_poll(Membership *membership) {
 /* A worker that cannot be reached, or is silent, is left out until it answers a later call (membership.h), if the cluster may continue
  * without failed devices. A worker that refuses, or is busy for too long, is an error. */
 static Status miss(Membership *membership, int m, Status status) {
-  const LeaderDevice *device = &membership->devices[m];
+  LeaderDevice *device = &membership->devices[m];
   bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;
   bool found = membership->cluster->discovered && status != STATUS_INTERRUPTED && status != STATUS_NO_MEMORY;
   bool needed = membership->cluster->on_failure == ON_FAILURE_ABORT || device->place > 0 || !out_of_reach;
   if (device->forked || (needed && !found)) return status;
+  if (device->refused) snprintf(device->refusal, sizeof device->refusal, "%s", status_message()); /* not to be told again */
   log_warning("%s; going on without it", status_message());
   membership_drop(membership, m, false);
   return STATUS_OK;

@@ -244,8 +244,8 @@ static void a_request_has_its_time_from_its_turn_on(void **state) {
   (void)state;
   Fixture f;
   LeaderAnswer answer;
-  open_fixture(&f, 1, (const FakeWorker[]){{.slow = 2}});
-  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 3), STATUS_OK);
+  open_fixture(&f, 1, (const FakeWorker[]){{.slow = 4}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 6), STATUS_OK);
   assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);

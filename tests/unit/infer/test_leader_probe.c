@@ -4,9 +4,9 @@
 
 enum { WORKERS = 3 };
 
-/* Two that are measured on the same machine; more than that is no noise. */
-static void is_like(double rate, double other) {
-  if (!(rate > other / 30 && rate < other * 30)) fail_msg("%g bit/s, and %g bit/s of the same link", rate, other);
+/* The first message within a stall would be 2 Mbit/s; a time of nothing 1 Tbit/s. */
+static void is_of_this_machine(double rate) {
+  if (!(rate > 20e6 && rate < 1e12)) fail_msg("%g bit/s", rate);
 }
 
 /* The first is undisturbed; the second stalls once in either direction; empty messages to the third are slower than full ones. */
@@ -31,8 +31,8 @@ static void one_delay_makes_no_rate(void **state) {
   for (int i = 0; i < WORKERS; i++) {
     assert_true(measured[i].here && measured[i].linked);
     assert_true(measured[i].round_trip > 0 && measured[i].round_trip < 0.03);
-    is_like(measured[i].to, measured[0].to);
-    is_like(measured[i].from, measured[0].from);
+    is_of_this_machine(measured[i].to);
+    is_of_this_machine(measured[i].from);
     fake_worker_stop(&workers[i]);
   }
   partition_release(&partition);

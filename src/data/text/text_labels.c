@@ -218,7 +218,7 @@ typedef struct TextLabelSet {
   int class_count;
 } TextLabelSet;
 
-/* Any number of {label, name}. */
+/* Any number of {label, name}, in the order of dataset_label_order, in which labels are searched. */
 #define TEXT_LABEL_CLASSES(...)                                                                                                            \
   .classes = (const TextLabelClass[]){__VA_ARGS__}, .class_count = sizeof((const TextLabelClass[]){__VA_ARGS__}) / sizeof(TextLabelClass)
 

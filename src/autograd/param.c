@@ -192,14 +192,16 @@ Status param_reserve(ParamSet *set, bool with_grads) {
 
 /* ---- shadows */
 
-/* Of bf16 products take the numbers as they are. */
-static bool can_be_rounded(const Tensor *tensor) { return tensor->value != NULL || tensor->narrow_kind == NARROW_F16; }
+/* Of bf16 products take the numbers as they are. A head in fp16 stays it, multiplied in fp32: its logits are what answers rest on. */
+static bool can_be_rounded(const Param *param) {
+  return param->tensor.value != NULL || (param->tensor.narrow_kind == NARROW_F16 && param->hidden);
+}
 
 static bool wants_shadow(const Param *param) {
   enum { CONVOLUTION = 4 }; /* its operation multiplies with patches */
   const bool packed = param->tensor.packed != NULL && param->tensor.packed->bf16;
   const bool multiplied = (param->narrow && !param->looked_up) || param->tensor.dims == CONVOLUTION;
-  return can_be_rounded(&param->tensor) && !packed && multiplied;
+  return can_be_rounded(param) && !packed && multiplied;
 }
 
 Status param_make_shadows(ParamSet *set) {
@@ -249,7 +251,7 @@ Status param_pack(ParamSet *set, size_t index, bool bf16) {
   Param *param = &set->list[index];
   const Tensor *tensor = &param->tensor;
   const bool int8 = tensor->lowbit != NULL && tensor->lowbit->kind == LOWBIT_INT8;
-  const bool numbers = int8 || (bf16 ? can_be_rounded(tensor) : tensor->value != NULL);
+  const bool numbers = int8 || (bf16 ? can_be_rounded(param) : tensor->value != NULL);
   if (!param->narrow || tensor->dims != 2 || !numbers || tensor->packed != NULL || set->reserved) return STATUS_OK;
   PackedMatrix matrix = {.outputs = param_outputs(param), .inputs = param_inputs(param)};
   matrix.int8 = int8;

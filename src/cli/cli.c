@@ -300,7 +300,7 @@ static bool is_codebooks(const char *name) { return strcmp(name, CHECKPOINT_CODE
 
 Status out_directory_forget(const char *out, const char *const *sources, size_t count) {
   /* best before what lies in it, for it may be a link, which goes alone; and once more when it is empty. */
-  static const char *const folders[] = {"adapter", "best", "best/" TOKENIZER_CONFIG_TEMPLATES, "best/adapter", "best"};
+  static const char *const folders[] = {"adapter", "best", ("best/" TOKENIZER_CONFIG_TEMPLATES), "best/adapter", "best"};
   if (!out_directory_is_source(out, sources, count)) {
     TRY(files_prune(out, NULL, is_codebooks));
     TRY(tokenizer_config_remove_templates(out));

@@ -56,7 +56,8 @@ static void codebooks_are_not_rounded(void **state) {
   sample_fixture_close(&f);
 }
 
-/* In bf16 a checkpoint of halves has every matrix that one of floats with the same numbers has, rounded once and to the same bits. */
+/* In bf16 a checkpoint of halves has every matrix of blocks that one of floats with the same numbers has, rounded once and to the same
+ * bits. Its head stays as it is. */
 static void halves_are_rounded_to_bf16_once(void **state) {
   (void)state;
   static const char *const presets[] = {"tiny", "tiny-gpt2", "tiny-llama"};
@@ -75,6 +76,10 @@ static void halves_are_rounded_to_bf16_once(void **state) {
     const ParamSet *set = model_params(wide.model);
     for (size_t i = 0; i < set->count; i++) {
       const Tensor *a = &model_params(narrow.model)->list[i].tensor, *b = &set->list[i].tensor;
+      if (a->narrow != NULL && !set->list[i].hidden) {
+        assert_true(a->packed == NULL && a->shadow == NULL);
+        continue;
+      }
       assert_true((a->packed != NULL) == (b->packed != NULL) && (a->shadow != NULL) == (b->shadow != NULL));
       if (b->packed) assert_memory_equal(a->packed->words, b->packed->words, b->packed->bytes);
       if (b->shadow) assert_memory_equal(a->shadow, b->shadow, (size_t)tensor_count(b) * sizeof *b->shadow);

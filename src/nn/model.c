@@ -161,7 +161,8 @@ static void describe_head(Model *model) {
     model->head_weight = add_matrix(model, c->classes, c->width, false, false, "", "score");
   else if (!c->tied)
     model->head_weight = add_matrix(model, c->vocabulary, c->width, false, false, "", "lm_head");
-  if (c->classes > 0 && !model->incomplete) model->params.list[model->head_weight].optional = true;
+  if (model->incomplete) return;
+  if (c->classes > 0) model->params.list[model->head_weight].optional = true;
   model->params.list[model->token_table].looked_up = c->classes > 0 || !c->tied;
 }
 

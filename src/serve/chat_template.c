@@ -96,8 +96,8 @@ static Status find_file(const char *directory, const char *name, char **path) {
   *path = NULL;
   if (name[0] == '.' || strchr(name, '/') || size >= (int)sizeof file)
     return status_set(STATUS_BAD_VALUE, "chat template %.100s: a name is wanted, no path: without /, and not beginning with a dot", name);
-  const char *const places[] = {strcmp(name, "default") == 0 ? TOKENIZER_CONFIG_TEMPLATE : file, file};
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+  const char *const places[] = {TOKENIZER_CONFIG_TEMPLATE, file}; /* the first of the default one alone */
+  for (size_t i = strcmp(name, "default") == 0 ? 0 : 1; i < sizeof places / sizeof *places; i++) {
     *path = files_join(directory, places[i]);
     if (!*path) return status_no_memory(directory, "the chat template");
     if (files_exists(*path)) return STATUS_OK;

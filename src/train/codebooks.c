@@ -410,32 +410,48 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
 
 /* ---------------------------------------------------------------- judging */
 
-/* What was taken off a site's tokens before they are quantised, which receivers know [limit, width]: what is expected of them and the mean
- * at their position. *known is the caller's to free; NULL where nothing was taken off. */
-static Status known_of(const Session *session, const Watcher *watcher, int index, real **known) {
-  const int64_t count = watcher->limit, width = watcher->width;
+/* What was taken off a site's tokens before they are quantised, which receivers know: what is expected of them, and the mean at their
+ * position. Either may be NULL. */
+typedef struct Known {
+  const real *expected, *means; /* [limit, width], [positions, width] */
+  const int32_t *position;      /* [limit] */
+  int64_t width;
+} Known;
+
+static Known known_of(const Session *session, const Watcher *watcher, int index) {
   const real *means = watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->sites) : NULL;
-  *known = NULL;
-  if (watcher->expected == NULL && means == NULL) return STATUS_OK;
-  *known = calloc((size_t)(count * width), sizeof **known);
-  if (*known == NULL) return status_no_memory(NULL, "what is known of tokens");
-  if (watcher->expected != NULL) memcpy(*known, watcher->expected, (size_t)(count * width) * sizeof **known);
-  for (int64_t i = 0; means != NULL && i < count * width; i++) (*known)[i] += means[watcher->position[i / width] * width + i % width];
-  return STATUS_OK;
+  return (Known){watcher->expected, means, watcher->position, watcher->width};
+}
+
+static real known_number(const Known *known, int64_t i) {
+  const real expected = known->expected != NULL ? known->expected[i] : 0;
+  return known->means != NULL ? expected + known->means[known->position[i / known->width] * known->width + i % known->width] : expected;
 }
 
 /* Mean squared distance of tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site: what is
- * left of it to quantise with what is known of it (may be NULL). sums: scratch [width]. */
-static double variance_of(const real *rows, const real *known, int64_t count, int64_t width, double *sums) {
+ * left of it to quantise with what is known of it. sums: scratch [width]. */
+static double variance_of(const real *rows, const Known *known, int64_t count, double *sums) {
+  const int64_t width = known->width;
   double variance = 0;
   memset(sums, 0, (size_t)width * sizeof *sums);
   for (int64_t i = 0; i < count * width; i++) {
-    const double y = (double)rows[i] + (known != NULL ? (double)known[i] : 0);
+    const double y = (double)rows[i] + (double)known_number(known, i);
     sums[i % width] += y;
     variance += y * y / (double)count;
   }
   for (int64_t column = 0; column < width; column++) variance -= sums[column] / (double)count * (sums[column] / (double)count);
   return variance > 0 ? variance : 0;
+}
+
+static Status measure_moments(const Codebook *book, const real *rows, const Known *known, const int32_t *codes, int64_t count,
+                              ResidualMoments *moments) {
+  const int64_t numbers = known->expected != NULL || known->means != NULL ? count * known->width : 0;
+  real *all = numbers > 0 ? malloc((size_t)numbers * sizeof *all) : NULL;
+  if (numbers > 0 && all == NULL) return status_no_memory(NULL, "what is known of tokens");
+  for (int64_t i = 0; i < numbers; i++) all[i] = known_number(known, i);
+  const Status status = residual_moments(book, rows, all, codes, count, moments);
+  free(all);
+  return status;
 }
 
 /* With predictions, once expect has been called for the site. */
@@ -445,18 +461,15 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
   void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book, watcher->limit));
   double *sums = tape_alloc(session->tape, (size_t)watcher->width * sizeof *sums), distortion;
-  real *known;
+  const Known known = known_of(session, watcher, index);
   if (codes == NULL || scratch == NULL || sums == NULL) return tape_status(session->tape);
-  TRY(known_of(session, watcher, index, &known));
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
   usage_clear(&site->usage);
   usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report = (CodebookReport){.block = block_of(session, index),
-                             .usage = usage_summary(&site->usage),
-                             .variance = variance_of(rows, known, watcher->limit, watcher->width, sums)};
+  *report = (CodebookReport){
+      .block = block_of(session, index), .usage = usage_summary(&site->usage), .variance = variance_of(rows, &known, watcher->limit, sums)};
   usage_clear(&site->usage);
-  Status status = moments ? residual_moments(&site->book, rows, known, codes, watcher->limit, &report->moments) : STATUS_OK;
-  free(known);
+  Status status = moments ? measure_moments(&site->book, rows, &known, codes, watcher->limit, &report->moments) : STATUS_OK;
   tape_clear(session->tape);
   return status;
 }

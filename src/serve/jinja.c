@@ -378,7 +378,7 @@ static Status execute_one(JinjaRun *run, const JinjaNode *node) {
   case NODE_MACRO:
     return define_macro(run, node);
   case NODE_GROUP:
-    return execute(run, node->list);
+    return execute_apart(run, node->list);
   default:
     run->leaving = node;
     return STATUS_OK;

@@ -134,7 +134,8 @@ static bool text_ends(JinjaText text, JinjaText with) {
 
 /* The argument may be a list of texts, any of which will do. */
 static Status affix(JinjaRun *run, const JinjaCall *call, bool (*has)(JinjaText, JinjaText), JinjaValue *result) {
-  JinjaList one = {(JinjaValue *)&call->given[0], 1, false}, *all = call->given[0].kind == JINJA_LIST ? call->given[0].list : &one;
+  JinjaList one = {.items = (JinjaValue *)&call->given[0], .count = 1},
+            *all = call->given[0].kind == JINJA_LIST ? call->given[0].list : &one;
   *result = jinja_boolean(false);
   for (size_t i = 0; i < all->count; i++) {
     JinjaText text = {"", 0};
@@ -324,7 +325,7 @@ static Status filter_length(JinjaRun *run, const JinjaCall *call, JinjaValue *re
   return STATUS_OK;
 }
 
-/* With the arguments of transformers' filter, which are those of Python's json.dumps, and not Jinja's own; but for sort_keys. */
+/* With the arguments of transformers' filter, which are those of Python's json.dumps, and not Jinja's own. */
 static Status filter_tojson(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   size_t start = run->size;
   int64_t indent = -1;
@@ -338,7 +339,10 @@ static Status filter_tojson(JinjaRun *run, const JinjaCall *call, JinjaValue *re
   if (separated && (pair->kind != JINJA_LIST || pair->list->count != 2))
     return jinja_fail(run, STATUS_BAD_VALUE, "the separators of tojson are two strings, as in (', ', ': ')");
   for (int i = 0; i < 2 && separated; i++) TRY(want_text(run, &pair->list->items[i], &separators[i]));
-  const JinjaForm form = {.json = true, .indent = indent < 0 ? -1 : (int)indent, .separators = separated ? separators : NULL};
+  const JinjaForm form = {.json = true,
+                          .indent = indent < 0 ? -1 : (int)indent,
+                          .separators = separated ? separators : NULL,
+                          .sorted = jinja_true(&call->given[3])};
   TRY(jinja_write_value(run, &call->self, &form));
   TRY(jinja_capture(run, start, &text));
   *result = jinja_string(text);
@@ -376,7 +380,9 @@ static Status filter_list(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
 
 static Status filter_reverse(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   const JinjaValue back = jinja_integer(-1), *bounds[3] = {NULL, NULL, &back};
-  return jinja_slice(run, &call->self, bounds, result);
+  TRY(jinja_slice(run, &call->self, bounds, result));
+  if (result->kind == JINJA_LIST) result->list->generator = true;
+  return STATUS_OK;
 }
 
 static Status filter_string(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
@@ -463,6 +469,11 @@ static Status map_items(JinjaRun *run, const JinjaCall *call, JinjaValue *result
   if (call->self.kind != JINJA_MAP) return jinja_fail(run, STATUS_BAD_VALUE, "%s has no items", jinja_kind_name(call->self.kind));
   return map_parts(run, call->self.map, PART_BOTH, result);
 }
+static Status filter_items(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
+  TRY(map_items(run, call, result));
+  result->list->generator = true;
+  return STATUS_OK;
+}
 
 static Status map_get(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   JinjaText key;
@@ -486,6 +497,7 @@ static Status filter_map(JinjaRun *run, const JinjaCall *call, JinjaValue *resul
     return jinja_fail(run, STATUS_UNSUPPORTED, "map takes the name of a filter, or attribute=");
   TRY(jinja_items(run, &call->self, &items));
   TRY(jinja_list_new(run, items.count, result));
+  result->list->generator = true;
   for (size_t i = 0; i < items.count; i++) {
     JinjaValue *item = &result->list->items[i];
     TRY(jinja_charge(run, 1));
@@ -513,6 +525,7 @@ static Status choose(JinjaRun *run, const JinjaCall *call, bool by_attribute, bo
   }
   TRY(jinja_items(run, &call->self, &items));
   TRY(jinja_list_new(run, items.count, result));
+  result->list->generator = true;
   size_t count = 0;
   for (size_t i = 0; i < items.count; i++) {
     JinjaValue value = items.items[i], passed;
@@ -667,7 +680,7 @@ static const JinjaBuiltin filters[] = {{"abs", filter_abs, 0, {NULL}},
                                        {"first", filter_first, 0, {NULL}},
                                        {"float", filter_float, 0, {"default"}},
                                        {"int", filter_int, 0, {"default"}},
-                                       {"items", map_items, 0, {NULL}},
+                                       {"items", filter_items, 0, {NULL}},
                                        {"join", filter_join, 0, {"d", "attribute"}},
                                        {"last", filter_last, 0, {NULL}},
                                        {"length", filter_length, 0, {NULL}},
@@ -683,7 +696,7 @@ static const JinjaBuiltin filters[] = {{"abs", filter_abs, 0, {NULL}},
                                        {"selectattr", filter_selectattr, 1, {"attribute", "test", "value"}},
                                        {"string", filter_string, 0, {NULL}},
                                        {"title", filter_title, 0, {NULL}},
-                                       {"tojson", filter_tojson, 0, {"ensure_ascii", "indent", "separators"}},
+                                       {"tojson", filter_tojson, 0, {"ensure_ascii", "indent", "separators", "sort_keys"}},
                                        {"trim", trim_both, 0, {"chars"}},
                                        {"upper", to_upper, 0, {NULL}},
                                        {NULL, NULL, 0, {NULL}}};

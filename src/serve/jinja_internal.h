@@ -52,7 +52,8 @@ typedef struct JinjaValue {
 struct JinjaList {
   JinjaValue *items;
   size_t count;
-  bool tuple; /* written in parentheses */
+  bool tuple;     /* written in parentheses */
+  bool generator; /* what Jinja computes when it is asked for, and takes for true also where it is empty */
 };
 
 typedef struct JinjaPair {
@@ -117,7 +118,7 @@ typedef enum JinjaNodeKind {
   NODE_MACRO,    /* text; parameters b (names, whose a is the default or NULL); list */
   NODE_BREAK,    /* */
   NODE_CONTINUE, /* */
-  NODE_GROUP     /* list */
+  NODE_GROUP     /* list, in a scope of its own */
 } JinjaNodeKind;
 
 typedef enum JinjaOperator {
@@ -211,6 +212,7 @@ typedef struct JinjaForm {
   bool json;
   int indent;                  /* up to 16; negative: on one line */
   const JinjaText *separators; /* [2] between items, and behind a key; NULL: as usual */
+  bool sorted;                 /* members by their keys */
 } JinjaForm;
 
 /* Writes a value in that form; NULL: as Python's str() does. */
@@ -231,7 +233,7 @@ Status jinja_slice(JinjaRun *run, const JinjaValue *value, const JinjaValue *bou
 
 /* ---- filters, tests, methods and functions (jinja_builtins.c) */
 
-enum { JINJA_ARGUMENTS = 3 }; /* most that a builtin takes, but for those that take any */
+enum { JINJA_ARGUMENTS = 4 }; /* most that a builtin takes, but for those that take any */
 
 typedef struct JinjaArgument {
   JinjaText name; /* empty: by position */

@@ -88,7 +88,7 @@ bool jinja_true(const JinjaValue *value) {
   case JINJA_STRING:
     return value->text.size > 0;
   case JINJA_LIST:
-    return value->list->count > 0;
+    return value->list->generator || value->list->count > 0;
   case JINJA_MAP:
     return value->map->writable || value->map->count > 0;
   default:
@@ -539,20 +539,41 @@ static Status write_break(JinjaRun *run, const JinjaForm *form, int depth) {
   return STATUS_OK;
 }
 
+static int compare_keys(const void *a, const void *b) {
+  JinjaText first = ((const JinjaPair *)a)->key, second = ((const JinjaPair *)b)->key;
+  int order = memcmp(first.bytes, second.bytes, first.size < second.size ? first.size : second.size);
+  return order ? order : (first.size > second.size) - (first.size < second.size);
+}
+
+/* The members by their keys; as keys are UTF-8, the order of their bytes is that of their characters, which is Python's. */
+static Status sort_pairs(JinjaRun *run, const JinjaMap *map, const JinjaPair **pairs) {
+  JinjaPair *sorted = NULL;
+  TRY(jinja_charge(run, map->count));
+  TRY(jinja_alloc(run, map->count * sizeof *sorted, &sorted));
+  if (map->count > 0) {
+    memcpy(sorted, map->pairs, map->count * sizeof *sorted);
+    qsort(sorted, map->count, sizeof *sorted, compare_keys);
+  }
+  *pairs = sorted;
+  return STATUS_OK;
+}
+
 static Status write_items(JinjaRun *run, const JinjaValue *value, const JinjaForm *form, int depth) {
   bool map = value->kind == JINJA_MAP;
   size_t count = map ? value->map->count : value->list->count;
   bool tuple = !map && value->list->tuple && !form->json;
+  const JinjaPair *pairs = map ? value->map->pairs : NULL;
+  if (map && form->sorted) TRY(sort_pairs(run, value->map, &pairs));
   TRY(write_string(run, map ? "{" : tuple ? "(" : "["));
   for (size_t i = 0; i < count; i++) {
     TRY(jinja_charge(run, 1));
     if (i > 0) TRY(form->separators ? jinja_write(run, form->separators[0]) : write_string(run, form->indent < 0 ? ", " : ","));
     TRY(write_break(run, form, depth + 1));
     if (map) {
-      TRY(write_quoted(run, value->map->pairs[i].key, form->json));
+      TRY(write_quoted(run, pairs[i].key, form->json));
       TRY(form->separators ? jinja_write(run, form->separators[1]) : write_string(run, ": "));
     }
-    TRY(write_within(run, map ? &value->map->pairs[i].value : &value->list->items[i], form, depth + 1));
+    TRY(write_within(run, map ? &pairs[i].value : &value->list->items[i], form, depth + 1));
   }
   if (count > 0) TRY(write_break(run, form, depth));
   return write_string(run, map ? "}" : !tuple ? "]" : count == 1 ? ",)" : ")");

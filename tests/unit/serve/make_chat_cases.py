@@ -3,7 +3,8 @@
 Jinja 3 as transformers sets it up. Run it in this folder, with the package jinja2, after a case is added here."""
 import json
 from jinja2.exceptions import TemplateError
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import CallBlock
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 LLAMA3 = """{{- bos_token }}
@@ -330,7 +331,8 @@ m.k|m["k"]|m.z|m.z is defined|m["z"] is defined|m.items()|list|m.keys()|list|m.v
 missing is defined|missing is undefined|missing|missing == missing2|a is defined|none_value is none|none_value|a is none|s is string|a is string|a is number|x is number|x is float|a is integer|yes is boolean|yes is true|no is false|m is mapping|l is mapping|l is iterable|s is iterable|a is iterable|l is sequence|a is odd|a is even|a is divisibleby 7|a is divisibleby(2)|a is equalto 7|a is eq(8)|a is ne 8|a is gt 3|a is lt(3)|a is ge 7|a is le 6|a is in [7]|"x" is in "xyz"|a is not none|not a is none|m is not mapping|range is callable|yes is not true|1 is sameas true|true is sameas true|no is sameas(false)|none_value is sameas none|0 is sameas false|1 is sameas 1.0|s is sameas s|l is sameas l|l is sameas [3, 1, 2]|m is sameas m|{} is sameas {}
 s | upper|s | lower|"hello WORLD" | capitalize|"hello wORLD-x (it)" | title|"they're bill's".title()|w | trim|w.strip()|w.lstrip()|w.rstrip()|"xxhixx".strip("x")|"abcba".strip("ab")|"..a..".lstrip(".")|"..a..".rstrip(".")|"--x--" | trim("-")|"\\u3000a\\u00a0" | trim
 s | length|l | length|m | length|e | length|s | count|l | first|l | last|s | first|s | last|l | join|l | join(", ")|["a", 1, none] | join("-")|nested.list | join(",", attribute="a")|s | list|m | list|s | reverse|l | reverse | list
-m | tojson|l | tojson|m | tojson(indent=2)|nested | tojson(indent=4)|[] | tojson(indent=2)|{} | tojson(indent=2)|u | tojson|qq | tojson|"a\\nb\\t\\u0001" | tojson|none | tojson|x | tojson|1.0 | tojson|0.1 | tojson|yes | tojson|"<&>" | tojson|{"a": [1, {"b": none}]} | tojson|m | tojson(ensure_ascii=False)|u | tojson(False)|m | tojson(none, 2)|nested | tojson(false, 4)|m | tojson(indent=none, ensure_ascii=false)|nested | tojson(separators=(',', ':'))|nested | tojson(False, 1, [';', '='])|l | tojson(separators=none)
+m | tojson|l | tojson|m | tojson(indent=2)|nested | tojson(indent=4)|[] | tojson(indent=2)|{} | tojson(indent=2)|u | tojson|qq | tojson|"a\\nb\\t\\u0001" | tojson|none | tojson|x | tojson|1.0 | tojson|0.1 | tojson|yes | tojson|"<&>" | tojson|{"a": [1, {"b": none}]} | tojson|m | tojson(ensure_ascii=False)|u | tojson(False)|m | tojson(none, 2)|nested | tojson(false, 4)|m | tojson(indent=none, ensure_ascii=false)|nested | tojson(separators=(',', ':'))|nested | tojson(False, 1, [';', '='])|l | tojson(separators=none)|{"b": {"d": 1, "c": 2}, "ab": [{"z": 1, "y": 2}], "a": 0, "ä": 1, "😀": 2, "～": 3} | tojson(sort_keys=true)|m | tojson(False, 1, none, True)|m | tojson(sort_keys=no)
+1 if empty | select else 2|1 if empty | selectattr("a") else 2|1 if empty | map("upper") else 2|1 if empty | reverse else 2|1 if {} | items else 2|1 if {}.items() else 2|1 if empty | select | list else 2|1 if e | reverse else 2
 missing | default("d")|missing | d("d")|e | default("d")|e | default("d", true)|none_value | default("d")|none_value | default("d", true)|a | default("d")|missing | default|no | default("z", boolean=true)
 s | replace("o", "0")|s | replace("o", "0", 1)|s.replace("l", "")|s.replace("zz", "y")|"aaa".replace("a", "bb")|"aaa".replace("a", "b", 2)|m | items | list|"12" | int|"x" | int|"x" | int(5)|"3.7" | float|3.7 | int|7 | string + "s"|-5 | abs|(-5) | abs|7 | float|yes | int
 s.startswith("He")|s.startswith("x")|s.endswith("ld")|s.startswith(("x", "He"))|s.split(" ")|s.split("o")|s.split("o", 1)|w.split()|"".split()|"a,,b".split(",")|",a,".split(",")|"a b c".split(" ", 1)[1]|" a b  c ".split(none, 1)|lines.splitlines()|s.find("World")|s.find("zz")|u.find("你")|"banana".count("an")|", ".join(["a", "b"])|"abc".removeprefix("a")|"abc".removesuffix("c")|"12".isdigit()|"1a".isdigit()|s.upper().lower().title()
@@ -372,6 +374,7 @@ STATEMENTS = [
     "{% macro f(x) %}{% set z = x + 1 %}{% macro g(y) %}{{ x }}{{ y }}{{ z }}{{ s }}{% endmacro %}{{ g(5) }}{% endmacro %}{{ f(3) }}",
     "{% set x = 1 %}{% macro f() %}{{ x }}{% endmacro %}{% macro g(x) %}{{ f() }}{{ x }}{% endmacro %}{{ g(2) }}",
     "{% for i in l %}{% for j in l %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{{ loop.depth }}{{ loop.depth0 }} {% endfor %}",
+    "{% set y = 1 %}{% generation %}{% set y = 2 %}{{ y }}{% endgeneration %}{{ y }}", "{% for i in l %}{%- generation -%} {{ i }}{{ loop.index }} {% endgeneration %}{% endfor %}",
     "{{ loop is defined }}", "{% for i in l %}{{ i if loop.first else '+' ~ i }}{% endfor %}",
 ]
 REFUSED = ["{{ missing.x }}", "{{ 1 + 's' }}", "{{ s + 1 }}", "{{ l + 1 }}", "{{ 1 / 0 }}", "{{ 1 % 0 }}", "{{ raise_exception('no ' ~ s) }}", "{% if %}", "{% for x %}{% endfor %}", "{{ 1 + }}", "{{ s", "{% if yes %}", "{% endif %}",
@@ -387,7 +390,19 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+class Generation(Extension):
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return CallBlock(self.call_method("write"), [], [], body).set_lineno(line)
+
+    def write(self, caller):
+        return caller()
+
+
+environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
 environment.filters["tojson"] = tojson
 environment.globals["raise_exception"] = raise_exception
 

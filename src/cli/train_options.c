@@ -272,8 +272,8 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
-  fprintf(stream, "--distill-hidden\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n", options->distill_hidden,
-          options->class_mean_power, (long long)options->exchange_blocks);
+  fprintf(stream, "--distill-hidden\n%.17g\n--class-bias\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n",
+          options->distill_hidden, options->class_bias, options->class_mean_power, (long long)options->exchange_blocks);
   fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s\n", (long long)options->max_steps,
           precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
           options->keep_best ? "--keep-best" : "--no-keep-best");
@@ -436,6 +436,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   if (!options_given(table, "recipe")) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
   if (!options_given(table, "distill-hidden")) command->train.distill_hidden = 0; /* no recipe had it */
+  if (!options_given(table, "class-bias")) command->train.class_bias = 0;
   if (!options_given(table, "class-mean-power")) command->train.class_mean_power = 0;
   if (!options_given(table, "exchange-blocks")) command->train.exchange_blocks = 0;
   command->train.earlier_defaults = !options_given(table, "warmup"); /* since they follow from the data, they are remembered */

@@ -286,10 +286,12 @@ Status session_seek_step(Session *session) {
 
 enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
 
-static const double DISTILL_TUNED = 0.5; /* share of the targets */
-static const double HIDDEN_TUNED = 1;    /* weight of the rows' error */
-static const double POWER_TUNED = 0.5;   /* exponent of a device's tokens in the mean of class tokens */
-static const int64_t COARSE = 24;        /* numbers of a group, from which on only the first blocks exchange codes */
+static const double DISTILL_TUNED = 0.5;   /* share of the targets */
+static const double HIDDEN_TUNED = 1;      /* weight of the rows' error */
+static const double POWER_TUNED = 0.5;     /* exponent of a device's tokens in the mean of class tokens */
+static const double BIAS_TUNED = -0.8;     /* of class tokens towards codes, */
+static const double BIAS_ONE_GROUP = -0.4; /* and where they are of one group */
+static const int64_t COARSE = 24; /* numbers of a group, from which on only the first blocks exchange codes, and class tokens are biased */
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -512,6 +514,7 @@ void session_defaults(TrainOptions *options) {
                             .recipe = RECIPE_PAPER,
                             .distill = SESSION_AUTO,
                             .distill_hidden = SESSION_AUTO,
+                            .class_bias = (double)NAN,
                             .class_mean_power = SESSION_AUTO,
                             .exchange_blocks = SESSION_AUTO,
                             .commitment_weight = 0.0005,
@@ -649,9 +652,9 @@ static Status read_config(Session *session, ModelConfig *config) {
     return status_set(STATUS_BAD_USAGE, "--lora-alpha is for --lora RANK, e.g. --lora 8");
   if (options->lora_rank == 0 && strcmp(options->lora_targets, LORA_TARGETS) != 0)
     return status_set(STATUS_BAD_USAGE, "--lora-targets is for --lora RANK, e.g. --lora 8");
-  if (options->class_token == CLASS_SINGLE && (options->class_bias != 0 || options->class_mean_power > 0))
+  if (options->class_token == CLASS_SINGLE && (session_class_bias(options) != 0 || options->class_mean_power > 0))
     return status_set(STATUS_BAD_USAGE, "--%s is for one class token per device; it cannot be combined with --class-token single",
-                      options->class_bias != 0 ? "class-bias" : "class-mean-power");
+                      session_class_bias(options) != 0 ? "class-bias" : "class-mean-power");
   TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,
@@ -666,6 +669,14 @@ static int64_t tuned_exchange_blocks(const ModelConfig *config) {
   const int64_t first = (2 * config->blocks + 2) / 3;
   const bool coarse = config->width >= COARSE * config->astra.groups, apart = config->astra.class_token == CLASS_DISTRIBUTED;
   return !config_is_decoder(config) && apart && coarse && first < config->blocks ? first : 0;
+}
+
+/* The bias of class tokens towards codes, of images where codes are coarse. Measured: docs/results/cifar100-recipe.md, "Class-token bias".
+ */
+static double tuned_class_bias(const ModelConfig *config) {
+  const AstraConfig *astra = &config->astra;
+  if (config_is_decoder(config) || astra->class_token != CLASS_DISTRIBUTED || config->width < COARSE * astra->groups) return 0;
+  return astra->groups == 1 ? BIAS_ONE_GROUP : BIAS_TUNED;
 }
 
 /* What the options leave to the recipe, after start_weights_adopt; and what of the configuration follows from it. */
@@ -685,6 +696,8 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
   if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;
+  if (isnan(options->class_bias)) options->class_bias = tuned ? tuned_class_bias(config) : 0;
+  config->astra.class_bias = options->class_bias;
   if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) {
     config->astra.exchange_blocks = tuned_exchange_blocks(config);
     if (config->astra.exchange_blocks > 0)

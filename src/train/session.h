@@ -15,6 +15,7 @@
 #include "train/task.h"
 #include "vq/kmeans.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 
 enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320, SESSION_ALL_BLOCKS = 65536 };
@@ -82,9 +83,10 @@ typedef struct TrainOptions {
   bool one_rate; /* of several only groups is evaluated */
   int64_t entries, devices[2];
   int64_t noise_warmup;    /* steps */
+  double class_bias;       /* AstraConfig; NaN: by recipe */
   double class_mean_power; /* AstraConfig; SESSION_AUTO: by recipe */
   int64_t exchange_blocks; /* AstraConfig; SESSION_AUTO: as of weights whose tokens are quantised already, else by recipe */
-  double noise, commitment_weight, class_bias, concentration, codebook_decay, dead_below;
+  double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int recipe;                            /* Recipe */
   bool rotation, prediction;             /* AstraConfig */
@@ -191,6 +193,9 @@ const char *session_test_name(const Session *session);
 
 /* Whether weights that come from there come from nowhere: "random" and "mimetic" do, NULL does not. */
 bool session_is_scratch(const char *from);
+
+/* What --class-bias asks for, before the recipe decides what it leaves open: 0 then. */
+static inline double session_class_bias(const TrainOptions *options) { return isnan(options->class_bias) ? 0 : options->class_bias; }
 
 /* Where the options leave --batch open: the source's, of runs that train or plan halved while an epoch would have fewer than 8 of them,
  * down to 8 samples or as many as there are. After TaskSource.open, and once more by a source that counts its samples later than that;

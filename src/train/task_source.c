@@ -84,7 +84,7 @@ static Status configure_images(Session *session, ModelConfig *config) {
   TRY(config_set_labels(config, dataset_labels(set), dataset_classes(set)));
   if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(set, config->image_mean, config->image_std);
   config->astra.class_token = (ClassToken)options->class_token;
-  config->astra.class_bias = options->class_bias;
+  config->astra.class_bias = session_class_bias(options);
   TRY(config_check_exchange(options->exchange_blocks, config->blocks));
   if (options->exchange_blocks >= 0)
     config->astra.exchange_blocks = options->exchange_blocks < config->blocks ? options->exchange_blocks : 0;
@@ -339,7 +339,7 @@ static Status refuse_image_options(const TrainOptions *options) {
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"},
               {options->exchange_blocks > 0, "exchange-blocks"},
-              {options->class_bias != 0, "class-bias"},
+              {session_class_bias(options) != 0, "class-bias"},
               {options->class_mean_power > 0, "class-mean-power"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (list[i].given)

@@ -241,20 +241,22 @@ expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max
 expect "without its predictions" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --no-prediction --no-rotation --max-steps 1 --out basis -q
 expect "nor once it is resumed" 0 --resume basis --max-steps 2 -q; [ "$(jq '.astra | .rotation or .prediction' basis/config.json)" = false ] || report "config.json says $(jq -c .astra basis/config.json)"
 expect "predictions without the basis" 2 --model plain "${data[@]}" --groups 4 --no-rotation --prediction; err "--no-rotation cannot be combined with --prediction"
+biased() { [ "$(jq .astra.class_bias "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 exchanges() { [ "$(jq .astra.exchange_blocks "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 expect "a plain model of three blocks, of width 64" 0 --model tiny --init random --blocks 3 "${data[@]}" --groups 0 --max-steps 1 --out shallow -q
 third=(--model shallow "${data[@]}" --codebook-size 16 --max-steps 1 --overwrite -q)
-expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --out coarse; exchanges coarse 2; err "defaults: .*codes of the first 2 blocks (--recipe tuned)"
-expect "it is kept" 0 --resume coarse --max-steps 2 -q; exchanges coarse 2
+expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --out coarse; exchanges coarse 2; biased coarse -0.8; err "defaults: .*codes of the first 2 blocks (--recipe tuned)"
+expect "they are kept" 0 --resume coarse --max-steps 2 -q; exchanges coarse 2; biased coarse -0.8
+expect "codes of one group: half of the bias" 0 "${third[@]}" --groups 1 --out every; biased every -0.4
 expect "and inherited with fine ones" 0 --model coarse "${data[@]}" --groups 4 --max-steps 1 --out other --overwrite -q; exchanges other 2
-for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-blocks 0" "--groups 2 --class-token single"; do
+for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-blocks 0 --class-bias 0" "--groups 2 --class-token single"; do
   # shellcheck disable=SC2086
-  expect "codes of all blocks: $how" 0 "${third[@]}" $how --out every; exchanges every null
+  expect "codes of all blocks: $how" 0 "${third[@]}" $how --out every; exchanges every null; biased every null
 done
 expect "a model whose blocks all have codebooks exchanges the codes of all" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
 expect "as a version that knew no such blocks" 0 "${third[@]}" --groups 2 --exchange-blocks 0 --out every
-sed -i '/^--exchange-blocks$/,+1d; /^# xxh3/d' every/training/options.txt
-expect "its run goes on with all of them" 0 --resume every --max-steps 2 -q; exchanges every null
+sed -i '/^--exchange-blocks$/,+1d; /^--class-bias$/,+1d; /^# xxh3/d' every/training/options.txt
+expect "its run goes on with all of them, and without a bias" 0 --resume every --max-steps 2 -q; exchanges every null; biased every null
 cp -r plain teacher
 expect "learned from a teacher" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --teacher teacher --distill 0.5 --max-steps 1 --out pupil -q
 cp empty/model.safetensors teacher

@@ -77,6 +77,31 @@ static void the_recipe_averages_class_tokens_by_shares(void **state) {
   check_mean(&options, 1);
 }
 
+static void check_bias(const TrainOptions *options, double bias) {
+  Session session;
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
+  assert_true(session.options.class_bias == bias && session.config->astra.class_bias == bias);
+  session_close(&session);
+}
+
+/* Class tokens have a bias towards their own device where codes are coarse: groups of 24 numbers or more. */
+static void the_recipe_biases_class_tokens(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.groups = TINY_WIDTH / 24;
+  check_bias(&options, 0); /* the paper's */
+  options.recipe = RECIPE_TUNED;
+  check_bias(&options, -0.8);
+  options.groups *= 2;
+  check_bias(&options, 0);
+  options.groups = 1;
+  check_bias(&options, -0.4);
+  options.class_bias = -0.25;
+  check_bias(&options, -0.25);
+  options.class_bias = (double)NAN, options.class_token = CLASS_SINGLE;
+  check_bias(&options, 0);
+}
+
 /* Predictions and distillation for pretrained models that are adapted for devices; what is given stands. */
 static void the_recipe_is_for_pretrained_models(void **state) {
   (void)state;
@@ -196,6 +221,7 @@ int main(void) {
                                      cmocka_unit_test(the_rate_follows_from_the_weights),
                                      cmocka_unit_test(the_recipe_is_for_pretrained_models),
                                      cmocka_unit_test(the_recipe_averages_class_tokens_by_shares),
+                                     cmocka_unit_test(the_recipe_biases_class_tokens),
                                      cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
                                      cmocka_unit_test(what_is_given_stands),
                                      cmocka_unit_test(earlier_runs_keep_their_defaults),

@@ -2,13 +2,10 @@
 #include "train/session.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape.h"
-#include "base/files.h"
-#include "base/gguf.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/text.h"
-#include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
@@ -17,6 +14,7 @@
 #include "train/emulate.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
+#include "train/session_internal.h"
 #include "train/task.h"
 #include "vq/kmeans.h"
 #include <math.h>
@@ -62,7 +60,7 @@ static Status read_layout(const char *option, const char *value, const ModelConf
 
 /* Sets session->fixed_map, which training uses unless it permutes, and config->astra.layout, that of evaluations and of the checkpoint:
  * --eval-layout, else a fixed --layout, else what config has. BAD_USAGE: a layout that is none, or one for a decoder or a plain model. */
-static Status map_options_layout(Session *session, ModelConfig *config) {
+static Status choose_layout(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TokenMap *training = &session->fixed_map, *evaluation = &config->astra.layout;
   *training = *evaluation;
@@ -74,7 +72,7 @@ static Status map_options_layout(Session *session, ModelConfig *config) {
 }
 
 /* Fills session->map: of images as --layout says, of a decoder contiguous spans in order. BAD_USAGE names the option. */
-static Status map_options_set(Session *session) {
+static Status set_device_map(Session *session) {
   const TrainOptions *options = &session->options;
   const bool images = !config_is_decoder(session->config);
   if (options->groups > 0 && options->patch_drop > 0)
@@ -95,162 +93,6 @@ static Status map_options_set(Session *session) {
   if (options->devices[0] != options->devices[1])
     return status_set(STATUS_BAD_USAGE, "--map fixed needs one number of --devices, not a range");
   return read_counts(session);
-}
-
-/* ---- The weights a run starts from: random ones, or those of a checkpoint ---- */
-
-enum { STREAM_INIT = 1 };
-
-/* Sets session->origin: a path, "random" or "mimetic"; NULL where there are none for a plan, which needs none. */
-static Status start_weights_find(Session *session) {
-  const TrainOptions *options = &session->options;
-  if (options->init == NULL && !checkpoint_is_path(options->model)) {
-    Status status = data_paths_find("checkpoints", options->model, options->data_dir, &session->origin);
-    if (status == STATUS_OK || session->use == SESSION_PLAN) return STATUS_OK;
-    char where[1024];
-    snprintf(where, sizeof where, "%s", status_message());
-    return status_set(
-        STATUS_NOT_FOUND,
-        "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
-        "from scratch with --init random",
-        options->model, where, options->model);
-  }
-  if (options->init != NULL && !session_is_scratch(options->init) && !files_exists(options->init))
-    return status_set(STATUS_NOT_FOUND,
-                      "--init %s: there is no such directory or file, and no installed checkpoint of that name; random and mimetic train "
-                      "from scratch",
-                      options->init);
-  session->origin = strdup(options->init != NULL ? options->init : options->model);
-  return session->origin ? STATUS_OK : status_no_memory(NULL, "the name of the weights");
-}
-
-bool session_is_scratch(const char *from) { return from != NULL && (strcmp(from, "random") == 0 || strcmp(from, "mimetic") == 0); }
-
-static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
-  config->heads = theirs->heads;
-  config->kv_heads = theirs->kv_heads;
-  config->activation = theirs->activation;
-  config->norm_eps = theirs->norm_eps;
-  config->tied = theirs->tied;
-  config->rope = theirs->rope;
-  if (theirs->vocabulary == config->vocabulary) { /* else ids would be those of other tokens; loading says more */
-    if (theirs->begin_id >= 0) config->begin_id = theirs->begin_id;
-    if (theirs->pad_id >= 0) config->pad_id = theirs->pad_id;
-    if (theirs->end_ids > 0) memcpy(config->end_id, theirs->end_id, sizeof config->end_id);
-    if (theirs->end_ids > 0) config->end_ids = theirs->end_ids;
-  }
-  if (!normalisation) return;
-  memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
-  memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
-  config->resample = theirs->resample;
-}
-
-/* Of as many classes, where both have names. */
-static bool same_names(const ModelConfig *a, const ModelConfig *b) { return config_other_label(a, b->labels) < 0; }
-
-/* Whether the classes have no names of their own, only those that stand for want of names. */
-static bool has_generic_names(const ModelConfig *config) {
-  char generic[32];
-  for (int64_t i = 0; config->labels && i < config->classes; i++) {
-    snprintf(generic, sizeof generic, "LABEL_%lld", (long long)i);
-    if (strcmp(config->labels[i], generic) != 0) return false;
-  }
-  return true;
-}
-
-/* Whether what a teacher says of a class, by its number, may be meant of another one. */
-static bool names_other_classes(const ModelConfig *teacher, const ModelConfig *config) {
-  return teacher->classes == config->classes && !same_names(teacher, config) && !has_generic_names(teacher) && !has_generic_names(config);
-}
-
-/* Whether a model's outputs mean the same: as many classes, of the same names where both have names, or the same vocabulary. */
-static bool same_outputs(const ModelConfig *a, const ModelConfig *b) {
-  return a->kind == b->kind && a->classes == b->classes && a->vocabulary == b->vocabulary && a->image == b->image && same_names(a, b);
-}
-
-/* For a head whose classes have the data set's names in another order: session->head_rows, and no other_names. */
-static Status match_head(Session *session, const ModelConfig *theirs, const ModelConfig *config) {
-  bool matched = false;
-  int32_t *rows = malloc((size_t)config->classes * sizeof *rows);
-  if (rows == NULL) return status_no_memory(NULL, "the names of classes");
-  Status status = config_match_labels(theirs, config->labels, rows, &matched);
-  if (status == STATUS_OK && matched) {
-    session->head_rows = rows;
-    session->other_names = false;
-    return STATUS_OK;
-  }
-  free(rows);
-  return status;
-}
-
-/* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from a GGUF file, or from the config.json and
- * the preprocessor_config.json beside the weights, where these are and are for such a model: a preset of the same name may differ. */
-static Status start_weights_adopt(Session *session, ModelConfig *config) {
-  ModelConfig theirs;
-  const char *path = session->origin;
-  if (path == NULL || session_is_scratch(session->origin)) return STATUS_OK;
-  const bool gguf = gguf_is_file(path);
-  char *folder = gguf ? strdup(path) : files_folder(path);
-  char *own = folder ? files_join(folder, "config.json") : NULL, *images = folder ? files_join(folder, "preprocessor_config.json") : NULL;
-  Status status = own != NULL && images != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
-  if (status == STATUS_OK && (gguf || files_exists(own)) && (status = config_load(&theirs, folder)) == STATUS_OK) {
-    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, !gguf && files_exists(images));
-    session->own_teacher = same_outputs(&theirs, config);
-    session->origin_quantised = theirs.astra.groups > 0;
-    if (session->options.exchange_blocks < 0 && session->options.groups > 0)
-      config->astra.exchange_blocks = session->origin_quantised && theirs.blocks == config->blocks ? theirs.astra.exchange_blocks : 0;
-    session->origin_classes = theirs.classes;
-    session->origin_image = theirs.image;
-    session->other_names = theirs.classes == config->classes && !same_names(&theirs, config);
-    session->teacher.other_names = names_other_classes(&theirs, config);
-    if (session->other_names && session->use == SESSION_LOOK) /* K-means keeps the head, so it keeps the names of its classes */
-      status = config_set_labels(config, theirs.labels, theirs.classes);
-    else if (session->other_names)
-      status = match_head(session, &theirs, config);
-    config_release(&theirs);
-  }
-  const bool told = own != NULL && images != NULL && files_exists(own) && files_exists(images);
-  if (status == STATUS_OK && !told && !session->options.resumed && checkpoint_is_path(session->options.model))
-    config_warn_no_preprocessor(config, session->options.model);
-  free(folder);
-  free(own);
-  free(images);
-  return status;
-}
-
-/* The head's rows as the data set numbers its classes. */
-static Status order_head(Session *session) {
-  const ParamSet *set = model_params(session->model);
-  for (size_t i = 0; i < set->count; i++) {
-    const Tensor *tensor = &set->list[i].tensor;
-    if (!set->list[i].optional) continue;
-    const size_t bytes = (size_t)tensor_count(tensor) * sizeof(real), row = bytes / (size_t)session->classes;
-    char *rows = (char *)tensor->value, *before = malloc(bytes);
-    if (before == NULL) return status_no_memory(NULL, "the head");
-    memcpy(before, rows, bytes);
-    for (int64_t to = 0; to < session->classes; to++) memcpy(rows + (size_t)to * row, before + (size_t)session->head_rows[to] * row, row);
-    free(before);
-  }
-  if (!session->options.quiet)
-    log_info("the classes of %s are in another order than those of --dataset %s: the rows of its head are matched by name", session->origin,
-             session->options.dataset);
-  return STATUS_OK;
-}
-
-/* Into the session's model, whose parameters that learn have memory; frozen ones are mapped into session->frozen. */
-static Status start_weights_load(Session *session) {
-  Rng rng;
-  rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
-  if (!session_is_scratch(session->origin)) { /* what learns has memory of its own and is read; what is frozen stays in the file */
-    TRY(checkpoint_load_params(session->model, session->origin, &rng, &session->report));
-    if (session->head_rows != NULL && !session->report.new_head) TRY(order_head(session));
-    if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
-    model_initialise_adapters(session->model, &rng);
-    return checkpoint_map_params(session->model, session->origin, &session->frozen);
-  }
-  TRY(param_allocate_frozen(model_params(session->model)));
-  model_initialise(session->model, &rng);
-  return strcmp(session->origin, "mimetic") == 0 ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
 }
 
 /* ---- Steps and epochs ---- */
@@ -281,8 +123,7 @@ Status session_seek_step(Session *session) {
 
 /* ---- Defaults that follow from model and data ---- */
 
-/* Leaves out: defaults that are the same for every run (session_defaults).
- * Invariant: after run_defaults_length no option is automatic any more. */
+/* Those that are the same for every run: session_defaults. After choose_length no option is automatic any more. */
 
 enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
 
@@ -292,8 +133,6 @@ static const double POWER_TUNED = 0.5;     /* exponent of a device's tokens in t
 static const double BIAS_TUNED = -0.8;     /* of class tokens towards codes, */
 static const double BIAS_ONE_GROUP = -0.4; /* and where they are of one group */
 static const int64_t COARSE = 24; /* numbers of a group, from which on only the first blocks exchange codes, and class tokens are biased */
-
-static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
 /* Appends a part to the line of what was chosen; a part too many is cut off. */
 __attribute__((format(printf, 2, 3))) static void say(Session *session, const char *format, ...) {
@@ -315,9 +154,9 @@ void session_choose_batch(Session *session) {
     if (options->warmup < 0) options->warmup = 100;
     if (options->eval_every == 0) options->eval_every = 1;
   }
-  if (options->batch > 0 || (learning(session) && samples == 0)) return;
+  if (options->batch > 0 || (session_learns(session) && samples == 0)) return;
   options->batch = session->task->source->defaults.batch;
-  if (!learning(session)) return;
+  if (!session_learns(session)) return;
   while (options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
   options->batch = session_batch(session);
   say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, task_samples(session->task, samples));
@@ -329,9 +168,9 @@ void session_choose_batch(Session *session) {
  *   warm-up         a tenth of the steps, at most 100
  *   evaluations     after each epoch, or fewer so that there are about 20
  * What was chosen and why is then in session->chosen, one line; "" if the options said everything. */
-static void run_defaults_length(Session *session) {
+static void choose_length(Session *session) {
   TrainOptions *options = &session->options;
-  if (!learning(session)) return;
+  if (!session_learns(session)) return;
   const int64_t usual = session->task->source->defaults.epochs;
   const int64_t min = (int64_t)ceil(session_epochs(session, session->task->source->defaults.min_steps));
   if (options->epochs == 0) {
@@ -382,7 +221,7 @@ static Status malformed(const char *text) {
 
 /* "P" or "P,span:S", "0.05,span:8": P of all tokens, in runs of S on the mean (a two-state chain: Gilbert, 1960). BAD_USAGE says what is
  * accepted; a run has a minimum length, below which that share cannot be lost. NULL: none. */
-static Status token_loss_parse(TokenLoss *loss, const char *text) {
+static Status parse_token_loss(TokenLoss *loss, const char *text) {
   static const char behind[] = ",span:";
   char *end;
   *loss = (TokenLoss){0, 0};
@@ -396,103 +235,6 @@ static Status token_loss_parse(TokenLoss *loss, const char *text) {
   const double min = fmax(loss->share / (1 - loss->share), 1);
   bool fits = end != number && *end == '\0' && loss->span >= min && loss->span <= SPAN_MAX;
   return fits ? STATUS_OK : malformed(text);
-}
-
-/* ---- The teacher of a run with distillation ---- */
-
-static Status refuse_teacher(const char *path, const char *what, int64_t teacher, int64_t run) {
-  return status_set(STATUS_BAD_USAGE,
-                    "the teacher %s has %s %lld, the run %lld; --teacher DIR names a plain model trained for the same data", path, what,
-                    (long long)teacher, (long long)run);
-}
-
-/* Student and teacher are given the same pixels, which are normalised once, as the student's. */
-static Status check_normalisation(const ModelConfig *teacher, const ModelConfig *config, const char *path) {
-  static const double rounding = 1e-4; /* files of other programs have four decimals and more */
-  const double *mean = teacher->image_mean, *std = teacher->image_std;
-  bool same = true;
-  for (int i = 0; i < 3; i++)
-    same = same && fabs(mean[i] - config->image_mean[i]) <= rounding && fabs(std[i] - config->image_std[i]) <= rounding;
-  if (same) return STATUS_OK;
-  return status_set(
-      STATUS_BAD_USAGE,
-      "the teacher %s takes pixels less a mean of %g, %g, %g, divided by %g, %g, %g; in this run these are %g, %g, %g and "
-      "%g, %g, %g. Begin with weights (--init DIR) that have the teacher's preprocessor_config.json, or name another --teacher",
-      path, mean[0], mean[1], mean[2], std[0], std[1], std[2], config->image_mean[0], config->image_mean[1], config->image_mean[2],
-      config->image_std[0], config->image_std[1], config->image_std[2]);
-}
-
-static Status check_teacher(const Session *session, const ModelConfig *teacher, const char *path) {
-  const ModelConfig *config = session->config;
-  if (teacher->kind != config->kind) return status_set(STATUS_BAD_USAGE, "the teacher %s is another kind of model", path);
-  if (session->options.distill_hidden > 0 && teacher->width != config->width)
-    return refuse_teacher(path, "a width of", teacher->width, config->width);
-  if (session->options.distill_hidden > 0 && teacher->blocks != config->blocks)
-    return refuse_teacher(path, "blocks:", teacher->blocks, config->blocks);
-  if (teacher->classes != config->classes) return refuse_teacher(path, "classes:", teacher->classes, config->classes);
-  if (config_is_decoder(config)) {
-    if (teacher->vocabulary != config->vocabulary) return refuse_teacher(path, "a vocabulary of", teacher->vocabulary, config->vocabulary);
-    return teacher->context >= session->tokens ? STATUS_OK : refuse_teacher(path, "a context of", teacher->context, session->tokens);
-  }
-  if (teacher->image != config->image) return refuse_teacher(path, "images of side", teacher->image, config->image);
-  if (teacher->patch != config->patch) return refuse_teacher(path, "patches of side", teacher->patch, config->patch);
-  return check_normalisation(teacher, config, path);
-}
-
-/* Of weights that are to teach what starts from them: shapes alone would not say whose fault it is. */
-static Status check_own_teacher(const Session *session) {
-  const ModelConfig *config = session->config;
-  if (session->origin_classes >= 0 && session->origin_classes != config->classes)
-    return refuse_teacher(session->origin, "classes:", session->origin_classes, config->classes);
-  if (session->origin_image >= 0 && session->origin_image != config->image)
-    return refuse_teacher(session->origin, "images of side", session->origin_image, config->image);
-  /* The teacher's head is read as it is in the file. */
-  if (session->head_rows != NULL && session->options.distill > 0 && !session->options.resumed)
-    return status_set(STATUS_BAD_USAGE,
-                      "the classes of %s are in another order than those of --dataset %s: its answers would teach the wrong classes. "
-                      "Give --distill 0, or --teacher DIR with a model of the same order",
-                      session->origin, session->options.dataset);
-  return STATUS_OK;
-}
-
-/* Distillation (Hinton et al., 2015) from an unquantised model: in place of the labels alone, a run with codebooks learns the probabilities
- * that a teacher, as a rule the plain model it starts from, gives for the same batch, augmentation included. The teacher computes on one
- * device, with every token in full precision, and does not learn; its weights stay mapped in their file. Temperature 1: its probabilities
- * are mixed into the targets (CrossEntropy.teaching), so that the loss has the same scale with and without it.
- * With options.distill_hidden rows after each block are compared with the teacher's, too (Romero et al., 2015, "FitNets").
- * Opens session->teacher where one of both is above 0: options.teacher, else the weights that the run starts from. BAD_USAGE or BAD_VALUE
- * names the option and what does not fit the run: kind of model, sizes of images and patches, normalisation, classes, vocabulary, context.
- */
-static Status teacher_open(Session *session) {
-  const TrainOptions *options = &session->options;
-  const char *path = options->teacher ? options->teacher : session->origin;
-  ModelConfig config;
-  const bool wanted = options->distill > 0 || options->distill_hidden > 0;
-  if (!wanted && options->teacher && learning(session))
-    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
-  if (!wanted || !learning(session)) return STATUS_OK;
-  if (path == NULL || session_is_scratch(path))
-    return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
-  const bool described = options->teacher != NULL;
-  Status status = described ? config_load(&config, path) : config_copy(&config, session->config);
-  if (status != STATUS_OK) return status_wrap(status, described ? "--teacher" : "--distill");
-  Teacher *teacher = &session->teacher;
-  config.astra.groups = config.astra.rate_count = 0;
-  status = described ? check_teacher(session, &config, path) : check_own_teacher(session);
-  if (status == STATUS_OK && described) teacher->other_names = names_other_classes(&config, session->config);
-  if (status == STATUS_OK && teacher->other_names && options->distill > 0)
-    log_warning("--distill: the classes of the teacher %s have other names, or another order, than those of --dataset %s: it may teach "
-                "something else; --teacher DIR names another",
-                path, options->dataset);
-  if (status == STATUS_OK) status = model_new(&teacher->model, &config);
-  config_release(&config);
-  if (status == STATUS_OK && session->use == SESSION_PLAN) {
-    status = param_reserve(model_params(teacher->model), false);
-  } else if (status == STATUS_OK) {
-    status = checkpoint_map_params(teacher->model, path, &teacher->mapping);
-    if (status == STATUS_OK) status = model_pack_weights(teacher->model, tape_uses_bf16(session->tape));
-  }
-  return status == STATUS_OK ? status : status_wrap(status, "--distill");
 }
 
 /* ---- Sessions ---- */
@@ -655,7 +397,7 @@ static Status read_config(Session *session, ModelConfig *config) {
   if (options->class_token == CLASS_SINGLE && (session_class_bias(options) != 0 || options->class_mean_power > 0))
     return status_set(STATUS_BAD_USAGE, "--%s is for one class token per device; it cannot be combined with --class-token single",
                       session_class_bias(options) != 0 ? "class-bias" : "class-mean-power");
-  TRY(map_options_layout(session, config));
+  TRY(choose_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,
                       "--token-loss and --eval-token-loss are of tokens between devices: a plain model (--groups 0) has none");
@@ -682,7 +424,7 @@ static double tuned_class_bias(const ModelConfig *config) {
 /* What the options leave to the recipe, after start_weights_adopt; and what of the configuration follows from it. */
 static Status choose_recipe(Session *session, ModelConfig *config) {
   TrainOptions *options = &session->options;
-  const bool tuned = options->recipe == RECIPE_TUNED && learning(session) && options->groups > 0 && options->codebooks == NULL &&
+  const bool tuned = options->recipe == RECIPE_TUNED && session_learns(session) && options->groups > 0 && options->codebooks == NULL &&
                      !session_is_scratch(session->origin) && options->lora_rank == 0 && config->astra.site == SITE_X;
   const bool predicts = tuned && !options->basis_given && !options->rotation && !options->prediction;
   const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
@@ -735,7 +477,7 @@ static Status open_work(Session *session) {
     TRY(param_make_shadows(model_params(session->model)));
   }
   TRY(teacher_open(session));
-  if (learning(session) && session->teacher.other_names && session->teacher.model == NULL && session->head_rows == NULL)
+  if (session_learns(session) && session->teacher.other_names && session->teacher.model == NULL && session->head_rows == NULL)
     log_warning("the classes of %s have other names than those of --dataset %s: its head is kept, and learns them anew", session->origin,
                 options->dataset);
   if (options->recompute > 0 || options->memory > 0) {
@@ -759,12 +501,12 @@ static Status open_work(Session *session) {
                               .ema = {.decay = options->codebook_decay, .smoothing = 1e-5, .dead_below = options->dead_below},
                               .seed = (uint64_t)options->seed,
                               .eval_loss = {.share = options->eval_token_loss}};
-    TRY(token_loss_parse(&emulate.loss, options->token_loss));
+    TRY(parse_token_loss(&emulate.loss, options->token_loss));
     TRY(emulate_init(&session->emulation, config, &emulate));
   }
   OptimizerOptions optimizer = options->optimizer;
   optimizer.seed = options->seed;
-  if (session->use != SESSION_TRAIN) return learning(session) ? optimizer_check(&optimizer) : STATUS_OK;
+  if (session->use != SESSION_TRAIN) return session_learns(session) ? optimizer_check(&optimizer) : STATUS_OK;
   return optimizer_init(&session->optimizer, model_params(session->model), &optimizer);
 }
 
@@ -773,7 +515,7 @@ static Status open_all(Session *session, ModelConfig *config) {
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
   TRY(session->task->source->open(session));
-  if (session->classes == 1 && learning(session)) /* codebooks need no classes */
+  if (session->classes == 1 && session_learns(session)) /* codebooks need no classes */
     return status_set(STATUS_BAD_VALUE, "--dataset %s has one class; a classifier learns to tell at least 2 apart", options->dataset);
   session_choose_batch(session);
   TRY(read_config(session, config));
@@ -782,8 +524,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(choose_recipe(session, config));
   TRY(model_new(&session->model, config));
   session->config = model_config(session->model);
-  TRY(map_options_set(session));
-  if (options->lora_rank > 0 && learning(session)) { /* adapters learn and are in no file yet: only training has them */
+  TRY(set_device_map(session));
+  if (options->lora_rank > 0 && session_learns(session)) { /* adapters learn and are in no file yet: only training has them */
     const double alpha = options->lora_alpha > 0 ? options->lora_alpha : 2 * (double)options->lora_rank;
     Status status = model_add_adapters(session->model, (int)options->lora_rank, alpha, options->lora_targets);
     if (status != STATUS_OK) return status_wrap(status, "--lora %lld", (long long)options->lora_rank);
@@ -798,7 +540,7 @@ static Status open_all(Session *session, ModelConfig *config) {
     TRY(start_weights_load(session));
   }
   TRY(session->task->source->start(session));
-  run_defaults_length(session);
+  choose_length(session);
   return open_work(session);
 }
 

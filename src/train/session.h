@@ -54,7 +54,7 @@ typedef struct TrainOptions {
   int perplexity;           /* PerplexityUnit */
   int test_part;            /* TextPart or SESSION_PART_AUTO: of what is evaluated */
   /* how long, how fast */
-  int64_t epochs, max_steps;         /* epochs 0: run_defaults_length; max_steps 0: epochs decide */
+  int64_t epochs, max_steps;         /* epochs 0: choose_length; max_steps 0: epochs decide */
   int64_t batch, accumulate, warmup; /* batch 0: session_choose_batch; warmup SESSION_AUTO: by the length of the run */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
   int precision;                     /* TrainPrecision */
@@ -97,7 +97,7 @@ typedef struct TrainOptions {
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
   const char *layout, *eval_layout;      /* names of token maps (nn/layout.h) or "trained"; of training NULL or "permuted": a new one for
                                           * each batch; of evaluation NULL: as in training, or the configuration's */
-  const char *token_loss;                /* token_loss_parse; NULL: none */
+  const char *token_loss;                /* parse_token_loss; NULL: none */
   double eval_token_loss;                /* share */
   /* K-means initialisation of the codebooks */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts,
@@ -105,7 +105,7 @@ typedef struct TrainOptions {
   double kmeans_tolerance;
   int kmeans_start;
   /* looking and keeping */
-  int64_t eval_samples, eval_every /* epochs; 0: run_defaults_length */, log_every, checkpoint_every;
+  int64_t eval_samples, eval_every /* epochs; 0: choose_length */, log_every, checkpoint_every;
   bool keep_best;         /* weights of the best evaluation in OUT/best */
   int64_t early_stopping; /* evaluations without a better one after which a run ends; 0: never */
   int dtype;              /* SafeDtype of the exported weights */

@@ -206,11 +206,11 @@ static void token_losses_are_read(void **state) {
       "0.05,span:", "0.05,run:8", "0.05,span:0.5", "0.9,span:8.99", "0.05,span:8x", "0.05,span:2e6", "5%"};
   TokenLoss loss;
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-    assert_int_equal(token_loss_parse(&loss, good[i].text), STATUS_OK);
+    assert_int_equal(parse_token_loss(&loss, good[i].text), STATUS_OK);
     assert_true(loss.share == good[i].share && loss.span == good[i].span);
   }
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    if (token_loss_parse(&loss, bad[i]) != STATUS_BAD_USAGE) fail_msg("\"%s\" was accepted", bad[i]);
+    if (parse_token_loss(&loss, bad[i]) != STATUS_BAD_USAGE) fail_msg("\"%s\" was accepted", bad[i]);
     assert_non_null(strstr(status_message(), "--token-loss"));
   }
 }

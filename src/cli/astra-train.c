@@ -16,7 +16,7 @@
 #include "train/ranks.h"
 #include "train/session.h"
 #include "train/state.h"
-#include "train/task_source.h"
+#include "train/task_windows.h"
 #include "train/trainer.h"
 #include "train/validate.h"
 #include <jansson.h>
@@ -47,10 +47,10 @@ static void print_byte_measures(const Perplexity *p) {
 static Status print_perplexity(const Session *session, const TrainResult *result) {
   Perplexity devices, plain;
   const char *name = perplexity_name(convention(session));
-  TRY(task_source_perplexity(session, &result->plain.score, convention(session), &plain));
+  TRY(task_windows_perplexity(session, &result->plain.score, convention(session), &plain));
   printf("%s\n", printable(session->data.about[TASK_TEST]));
   if (session_astra(session)) {
-    TRY(task_source_perplexity(session, &result->emulated.score, convention(session), &devices));
+    TRY(task_windows_perplexity(session, &result->emulated.score, convention(session), &devices));
     printf("perplexity (%s) %.4f on %d emulated device%s = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
            text_plural(session->config->astra.devices), devices.nats, (long long)devices.units);
     print_byte_measures(&devices);
@@ -104,8 +104,8 @@ static void add_measures(const Session *session, const Validation *best, const V
 /* Replaces the perplexity per token by that of the convention. */
 static Status add_convention(const Session *session, const Validation *best, const Validation *alone, json_t *object) {
   Perplexity devices, plain;
-  TRY(task_source_perplexity(session, &best->score, convention(session), &devices));
-  TRY(task_source_perplexity(session, &alone->score, convention(session), &plain));
+  TRY(task_windows_perplexity(session, &best->score, convention(session), &devices));
+  TRY(task_windows_perplexity(session, &alone->score, convention(session), &plain));
   json_object_set_new(object, "perplexity_plain", json_build_number(plain.value));
   json_object_set_new(object, "perplexity", json_build_number(devices.value));
   json_object_set_new(object, "convention", json_string(perplexity_name(convention(session))));
@@ -253,7 +253,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
     TRY(codebooks_read(session, path));
     TRY(codebooks_constrain_as_counted(session, path));
   }
-  TRY(task_source_perplexity_check(session));
+  TRY(task_windows_perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
   return json ? STATUS_OK : evaluation_report_text(session, result);

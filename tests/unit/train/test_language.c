@@ -2,7 +2,7 @@
  * bit for bit and leaves a whole checkpoint, and what does not belong together is refused. */
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
-#include "train/task_source.h"
+#include "train/task_windows.h"
 #include "train/validate.h"
 #include "unit/float_equal.h"
 #include "unit/train/tiny_text.h"
@@ -114,13 +114,13 @@ static void perplexities_count_what_they_say(void **state) {
   } cases[] = {{PERPLEXITY_TOKEN, tokens - 1}, {PERPLEXITY_WORD, WORDS}, {PERPLEXITY_GPT2_PAPER, WORDS + LINES}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Perplexity perplexity;
-    tiny_check(task_source_perplexity(&session, &result.score, cases[i].unit, &perplexity));
+    tiny_check(task_windows_perplexity(&session, &result.score, cases[i].unit, &perplexity));
     assert_int_equal(perplexity.units, cases[i].units);
     assert_float_equal(log(perplexity.value), result.score.loss / (double)cases[i].units, 1e-9);
   }
   Perplexity bytes;
   double measures[TASK_MEASURES];
-  tiny_check(task_source_perplexity(&session, &result.score, PERPLEXITY_BYTE, &bytes));
+  tiny_check(task_windows_perplexity(&session, &result.score, PERPLEXITY_BYTE, &bytes));
   assert_int_equal(bytes.units, BYTES);
   session.task->report->measure(&result.score, measures);
   assert_float_equal(measures[0], exp(result.loss), 1e-9 * measures[0]);
@@ -138,12 +138,12 @@ static void words_need_the_whole_text(void **state) {
   options.eval_samples = 2;
   options.perplexity = PERPLEXITY_WORD;
   tiny_check(session_open(&session, &options, SESSION_EVALUATE));
-  assert_int_equal(task_source_perplexity_check(&session), STATUS_BAD_USAGE); /* nothing was evaluated for it */
+  assert_int_equal(task_windows_perplexity_check(&session), STATUS_BAD_USAGE); /* nothing was evaluated for it */
   session.options.perplexity = PERPLEXITY_BYTE;
-  tiny_check(task_source_perplexity_check(&session));
+  tiny_check(task_windows_perplexity_check(&session));
   tiny_check(validate_run(&session, 0, 2, &result));
-  assert_int_equal(task_source_perplexity(&session, &result.score, PERPLEXITY_WORD, &perplexity), STATUS_BAD_USAGE);
-  assert_int_equal(task_source_perplexity(&session, &result.score, PERPLEXITY_BYTE, &perplexity), STATUS_OK);
+  assert_int_equal(task_windows_perplexity(&session, &result.score, PERPLEXITY_WORD, &perplexity), STATUS_BAD_USAGE);
+  assert_int_equal(task_windows_perplexity(&session, &result.score, PERPLEXITY_BYTE, &perplexity), STATUS_OK);
   session_close(&session);
 }
 

@@ -10,9 +10,6 @@
 #include "nn/strategy.h"
 #include <jansson.h>
 
-/* Options of how codes travel between devices: backend, reliability, and links as they are asked to be. Shared by the commands of
- * astra-infer that start devices. */
-
 /* What a device keeps of keys and values. */
 typedef struct InferMemory {
   double tables;    /* bytes: infer_tables_make */
@@ -25,6 +22,8 @@ enum { INFER_MEMORY_ROWS = 3 };
 /* Appends the rows, with their defaults, which are set in *memory; returns how many. */
 int infer_settings_memory_rows(InferMemory *memory, Option rows[INFER_MEMORY_ROWS]);
 
+/* Options of how codes travel between devices: backend, reliability, and links as they are asked to be. Shared by the commands of
+ * astra-infer that start devices. */
 typedef struct InferLinkOptions {
   const char *deadline, *trace;                   /* as they were given; NULL: not */
   int transport, reliability, loss_unit, entropy; /* choices; transport and reliability: one more, the default */

@@ -17,7 +17,7 @@
 #include "train/session.h"
 #include "train/task.h"
 #include "train/trainer.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "infer/transport/packet.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

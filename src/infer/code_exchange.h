@@ -18,6 +18,7 @@
 #include "nn/kv_tables.h"
 #include "vq/codebook.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 
 typedef struct CodeExchangeSetup {
   int self, nodes;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "nn/safetensors.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

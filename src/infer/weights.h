@@ -7,7 +7,7 @@
 #include "nn/kv_tables.h"
 #include "nn/lowbit_weights.h"
 #include "vq/codebook.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 
 /* What belongs to one bit rate (config_rates). */
 typedef struct WeightsRate {

@@ -88,7 +88,7 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
  * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
 Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
 
-/* Code frequencies (vq/pack.h): for each rate, block and site [G, K], checkpoint_frequencies in all, in frequencies.safetensors beside the
+/* Code frequencies (vq/rans.h): for each rate, block and site [G, K], checkpoint_frequencies in all, in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
  * file; NULL removes it. weight: with which codes were chosen when they were counted (codebook_constrain), 0 where by distance alone;

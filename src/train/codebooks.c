@@ -12,7 +12,7 @@
 #include "train/ranks.h"
 #include "train/session.h"
 #include "vq/basis.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "train/session.h"
 #include "vq/basis.h"
 
-/* Frequencies, checkpoint_frequencies, [blocks * sites][G, K] of each bit rate, for entropy coding (vq/pack.h): of the codes that the usage
+/* Frequencies, checkpoint_frequencies, [blocks * sites][G, K] of each bit rate, for entropy coding (vq/rans.h): of the codes that the usage
  * of each site of the emulation has counted, or of the moving averages that training keeps. */
 Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *frequencies);
 

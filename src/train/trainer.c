@@ -15,7 +15,7 @@
 #include "train/plan.h"
 #include "train/ranks.h"
 #include "train/state.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "autograd/kernels/nearest_packed.h"
 #include "base/threads.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * in time of the processor; not a test. */
 #include "base/clock.h"
 #include "base/rng.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Fuzz target: entropy-coded codes as they come off the wire. The first bytes choose the shape and how uneven the frequencies are, the rest
  * are the codes. Holds: what is accepted has only codes below K and is coded to the same bytes again. */
 #include "fuzz/fuzz.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <stdlib.h>
 #include <string.h>
 

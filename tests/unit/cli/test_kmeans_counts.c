@@ -6,7 +6,7 @@ int astra_kmeans_main(int argc, char **argv);
 #undef main
 #include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 
 enum { GROUPS = 4, ENTRIES = 8, BITS = 3, SITES = TINY_BLOCKS, NUMBERS = SITES * GROUPS * ENTRIES };

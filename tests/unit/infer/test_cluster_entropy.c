@@ -4,7 +4,7 @@
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 
 enum { ENTRIES = 50, TOKENS = 16, CLASSES = 7, BATCH = 6, NODES = 4, CONTEXT = 48, VOCABULARY = 512, BLOCKS = 3, GROUPS = 4, NEW = 12 };
 enum { CODES = BLOCKS * BATCH * TOKENS * GROUPS };

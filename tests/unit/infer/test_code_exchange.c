@@ -3,6 +3,7 @@
 #include "code_exchange_side.h"
 #include "infer/cluster/connection.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/codebook.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Entropy coding: round trips for all sizes of alphabets, exact bytes, the size against the entropy, no room, and hostile bytes. */
 #include "base/rng.h"
 #include "unit/vq/vq_check.h"
-#include "vq/pack.h"
+#include "vq/rans.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -129,7 +129,7 @@ typedef struct PlanPeersOptions {
   int64_t tokens; /* of a text */
 } PlanPeersOptions;
 
-static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, LeaderMeasure *measured) {
+static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, DeviceMeasure *measured) {
   int nodes = cluster->options.local + cluster->options.peer_count;
   const ClusterSetup plain = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1}; /* it has no codes */
   const bool text = config_is_decoder(weights->config);
@@ -177,7 +177,7 @@ static int insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd 
 static Status measure_cluster(const PlanPeersOptions *options, const Weights *weights, const char *directory, PlanPeers *peers) {
   const InferSettings settings = {
       .peers = options->peers, .key_file = options->key_file, .local = options->local, .wait = options->wait, .on_failure = INFER_ABORT};
-  LeaderMeasure measured[WIRE_NODES] = {0};
+  DeviceMeasure measured[WIRE_NODES] = {0};
   LinkEnd ends[WIRE_NODES];
   InferCluster cluster;
   TRY(infer_cluster_open(&cluster, &settings));

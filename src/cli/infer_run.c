@@ -250,7 +250,7 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
 }
 
 /* Seconds of a sample, with the division that will be used: the best one, or that which was asked for. */
-static Status predict(const InferSplit *s, const LeaderMeasure *measured, int nodes, const LinkOptions *given, const PlanCase *plan,
+static Status predict(const InferSplit *s, const DeviceMeasure *measured, int nodes, const LinkOptions *given, const PlanCase *plan,
                       double *seconds) {
   int64_t counts[WIRE_NODES];
   PlanCase asked = *plan;
@@ -268,7 +268,7 @@ static Status predict(const InferSplit *s, const LeaderMeasure *measured, int no
 }
 
 /* --groups auto: by the latency that is predicted with each rate. plan->config becomes *config, at the one that is chosen. */
-static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, int nodes, const LinkOptions *given, PlanCase *plan,
+static Status choose_rate(const InferSplit *s, const DeviceMeasure *measured, int nodes, const LinkOptions *given, PlanCase *plan,
                           ModelConfig *config) {
   double seconds[CONFIG_RATES];
   *config = *s->weights->config; /* shares the labels */
@@ -287,7 +287,7 @@ static Status choose_rate(const InferSplit *s, const LeaderMeasure *measured, in
   return STATUS_OK;
 }
 
-static Status divide_by_speed(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *asked_to_stop,
+static Status divide_by_speed(void *context, const DeviceMeasure *measured, int nodes, const volatile sig_atomic_t *asked_to_stop,
                               int *groups) {
   InferSplit *s = context;
   PlanCase plan = plan_of(s);
@@ -328,7 +328,7 @@ static void report_links(FILE *out, const InferSplit *s) {
   fprintf(out, " Mbit/s, %.3g ms", 1e3 * r->latency);
 }
 
-static double gflops(const LeaderMeasure *measure) { return 1e-9 / measure->profile.linear[PROFILE_SIZES - 1]; }
+static double gflops(const DeviceMeasure *measure) { return 1e-9 / measure->profile.linear[PROFILE_SIZES - 1]; }
 
 /* "node 1" or "nodes 0, 2": the devices that are fastest among themselves. */
 static void name_fewer(const InferSplit *s, char *text, size_t room) {

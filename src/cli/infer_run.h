@@ -48,7 +48,7 @@ typedef struct InferSplit {
   bool all_rows; /* every token is scored, not the last or the class alone */
   bool ahead;    /* the input of a request travels while the one before is computed */
   int nodes;
-  LeaderMeasure measured[WIRE_NODES];
+  DeviceMeasure measured[WIRE_NODES];
   MeasuredSplit result;
 } InferSplit;
 

@@ -188,7 +188,7 @@ static int64_t max_tokens(const Leader *leader) {
 
 /* Measures the devices and lets the caller divide the tokens accordingly. */
 static Status divide(Leader *leader) {
-  LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
+  DeviceMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
   hold(leader);
   Status status = leader_probe_run(&leader->membership, max_tokens(leader), measured);
@@ -287,7 +287,7 @@ Status leader_start_text(Leader **leader, const Weights *weights, const TokenSpl
 }
 
 Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
-                      LeaderMeasure *measured) {
+                      DeviceMeasure *measured) {
   Leader *leader;
   TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
   Status status = connect_devices(leader);

@@ -45,18 +45,9 @@ typedef struct ClusterOptions {
   double request_timeout; /* time limit per request in seconds, reruns included; 0: none */
 } ClusterOptions;
 
-/* Measurements of a device and the connection to it, before the first epoch. */
-typedef struct LeaderMeasure {
-  bool here; /* false: it was not measured */
-  DeviceProfile profile;
-  bool linked;       /* it is on another machine, and the following was measured */
-  double round_trip; /* seconds */
-  double to, from;   /* bits per second, frame headers included */
-} LeaderMeasure;
-
 /* May change the tokens of the partition or split that the leader was given, and *groups, the bit rate to begin with; measured [nodes];
  * stop: that of LeaderOptions. */
-typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups);
+typedef Status LeaderDivide(void *context, const DeviceMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups);
 
 typedef struct LeaderOptions {
   int64_t batch_max;                 /* images or sequences of the largest request */
@@ -108,7 +99,7 @@ void leader_stop(Leader *leader); /* accepts NULL */
 
 /* Connects to the devices as leader_start does, measures them, and disconnects: measured [nodes]. One of partition and split is NULL. */
 Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
-                      LeaderMeasure *measured);
+                      DeviceMeasure *measured);
 
 /* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be in flight. */
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);

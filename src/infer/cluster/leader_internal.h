@@ -149,7 +149,7 @@ static inline LeaderDevice *leader_device(const Leader *leader, int node) {
 
 /* Measures all connected devices, before the first epoch, with `tokens` tokens, at most the model's: measured [devices]. A failing device
  * is dropped or is an error, as the options say. */
-Status leader_probe_run(Membership *membership, int64_t tokens, LeaderMeasure *measured);
+Status leader_probe_run(Membership *membership, int64_t tokens, DeviceMeasure *measured);
 
 /* ---- leader_sequences.c */
 

@@ -131,7 +131,7 @@ static Status measure_rate(Probe *p, int m, bool back, double *round_trip, doubl
   return STATUS_OK;
 }
 
-static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
+static Status measure_link(Probe *p, int m, DeviceMeasure *measure) {
   measure->round_trip = INFINITY;
   for (int i = 0; i < ROUND_TRIPS; i++) {
     double seconds;
@@ -146,7 +146,7 @@ static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
 
 /* ---- all */
 
-static Status measure_all(Probe *p, int64_t tokens, LeaderMeasure *measured) {
+static Status measure_all(Probe *p, int64_t tokens, DeviceMeasure *measured) {
   int here = 0;
   double until = clock_now() + p->membership->timeout;
   const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)tokens};
@@ -163,7 +163,7 @@ static Status measure_all(Probe *p, int64_t tokens, LeaderMeasure *measured) {
   return here > 0 ? STATUS_OK : status_set(STATUS_PEER, "no device is left to measure");
 }
 
-Status leader_probe_run(Membership *membership, int64_t tokens, LeaderMeasure *measured) {
+Status leader_probe_run(Membership *membership, int64_t tokens, DeviceMeasure *measured) {
   size_t devices = (size_t)membership->count;
   Probe p = {.membership = membership,
              .message = calloc(1, WIRE_HEADER + PROBE_MAX),

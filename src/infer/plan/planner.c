@@ -612,7 +612,7 @@ LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes) {
   return slowest;
 }
 
-void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) {
+void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends) {
   LinkEnd leader = {0};
   for (int d = 0; d < nodes; d++) {
     bool known = measured[d].here && measured[d].linked;
@@ -628,7 +628,7 @@ void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) 
       ends[d] = leader;
 }
 
-static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
+static double speed_of(const DeviceMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
 
 /* A case for these devices, and what it points to. */
 typedef struct MeasuredCase {
@@ -641,7 +641,7 @@ typedef struct MeasuredCase {
 
 /* A device that is not here is taken to be as slow as the slowest that is, and so is its link for the input; one beside the leader has its
  * input at once. */
-static void make_measured(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredCase *c) {
+static void make_measured(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredCase *c) {
   int slowest = -1;
   double slowest_rate = 0;
   *c = (MeasuredCase){.plan = *plan, .links = given ? *given : (LinkOptions){.topology = LINK_SWITCH}};
@@ -661,7 +661,7 @@ static void make_measured(const PlanCase *plan, const LeaderMeasure *measured, i
   c->plan.input_rates = c->rates;
 }
 
-Status planner_given_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, double *seconds) {
+Status planner_given_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, double *seconds) {
   MeasuredCase c;
   SimResult result;
   make_measured(plan, measured, nodes, given, &c);
@@ -670,7 +670,7 @@ Status planner_given_split(const PlanCase *plan, const LeaderMeasure *measured, 
   return STATUS_OK;
 }
 
-Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
+Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   MeasuredCase c;
   int chosen[WIRE_NODES], used;
   int64_t counts[WIRE_NODES];

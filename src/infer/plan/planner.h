@@ -2,10 +2,10 @@
  * device computes at its speed (probe.h) and from a simulated network (sim/simulate.h). Deterministic. */
 #ifndef INFER_PLANNER_H
 #define INFER_PLANNER_H
-#include "infer/cluster/leader.h"
 #include "infer/plan/probe.h"
 #include "infer/sim/packet_work.h"
 #include "infer/sim/simulate.h"
+#include <signal.h>
 
 /* ---- one case */
 
@@ -42,7 +42,7 @@ Status planner_latency(const PlanCase *plan, SimResult *result);
  * faster; 1 where no block is cut (one device, a decoder, strategies without codes). BAD_VALUE as planner_latency. */
 Status planner_parts(PlanCase *plan);
 
-/* ---- --split auto: tokens for devices that were measured just now (LeaderMeasure) */
+/* ---- --split auto: tokens for devices that were measured just now (DeviceMeasure) */
 
 typedef struct MeasuredSplit {
   int64_t counts[WIRE_NODES];      /* [nodes] */
@@ -56,18 +56,18 @@ typedef struct MeasuredSplit {
 
 /* What each device's own link allows, by what the leader measured of it: ends [nodes]. A device beside the leader has the best of the
  * leader's links, one that is not here is as slow as the slowest. */
-void planner_link_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends);
+void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends);
 
 /* The slowest rates and the longest latency of them. */
 LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes);
 
 /* plan: profiles, links, ends, devices, counts and input_rates are not read; parts 0: the best number. given: links to plan for; NULL:
  * those measured, each device behind a link of its own (LINK_SWITCH). */
-Status planner_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split);
+Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split);
 
 /* Predicts the tokens plan->counts [nodes], with plan->parts, which are both read here; otherwise as planner_split: *seconds of one sample.
  */
-Status planner_given_split(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, double *seconds);
+Status planner_given_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, double *seconds);
 
 /* ---- every strategy, number of groups and number of devices */
 

@@ -20,6 +20,15 @@ typedef struct DeviceProfile {
 /* The same device `speed` times as fast. */
 DeviceProfile device_profile_scaled(const DeviceProfile *profile, double speed);
 
+/* Measurements of a device and the connection to it, before the first epoch. */
+typedef struct DeviceMeasure {
+  bool here; /* false: it was not measured */
+  DeviceProfile profile;
+  bool linked;       /* it is on another machine, and the following was measured */
+  double round_trip; /* seconds */
+  double to, from;   /* bits per second, frame headers included */
+} DeviceMeasure;
+
 /* ---- measuring */
 
 typedef enum ProbeConditions {

@@ -344,7 +344,7 @@ static void workers_hear_of_a_leader_that_is_busy_elsewhere(void **state) {
 }
 
 /* A LeaderDivide that takes long, of a Fixture: until its worker has been sent a sign of life, but for six seconds at most. */
-static Status divide_slowly(void *context, const LeaderMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups) {
+static Status divide_slowly(void *context, const DeviceMeasure *measured, int nodes, const volatile sig_atomic_t *stop, int *groups) {
   const Fixture *f = context;
   const volatile int *pings = &f->workers[0].calls[1];
   const int before = *pings;

@@ -14,7 +14,7 @@ static void one_delay_makes_no_rate(void **state) {
   (void)state;
   FakeWorker workers[WORKERS] = {{0}, {.stalls = true}, {.late_trips = 5}};
   Address peers[WORKERS];
-  LeaderMeasure measured[WORKERS] = {0};
+  DeviceMeasure measured[WORKERS] = {0};
   SampleFixture base;
   ModelConfig config = {0};
   Partition partition;

@@ -502,7 +502,7 @@ static void a_device_that_slows_all_is_left_out(void **state) {
   (void)state;
   const ModelConfig config = encoder(1);
   const LinkOptions links = {.bits_per_second = 1e8};
-  LeaderMeasure devices[3] = {
+  DeviceMeasure devices[3] = {
       {.here = true, .profile = core(1)}, {.here = true, .profile = core(1e-5)}, {.here = true, .profile = core(1)}};
   MeasuredSplit three, two;
   PlanCase plan = case_of(&config, STRATEGY_ASTRA, 3, NULL, NULL, &links);

@@ -6,8 +6,8 @@
 enum { TOKENS = 1024 };
 
 /* `gflops` at everything; nothing else takes time. */
-static LeaderMeasure device(double gflops, double mbit, double round_trip) {
-  LeaderMeasure measure = {.here = true, .linked = mbit > 0, .to = 2e6 * mbit, .from = 1e6 * mbit, .round_trip = round_trip};
+static DeviceMeasure device(double gflops, double mbit, double round_trip) {
+  DeviceMeasure measure = {.here = true, .linked = mbit > 0, .to = 2e6 * mbit, .from = 1e6 * mbit, .round_trip = round_trip};
   for (int i = 0; i < PROFILE_SIZES; i++)
     measure.profile.linear[i] = measure.profile.attention[i] = measure.profile.assign[i] = 1e-9 / gflops;
   return measure;
@@ -21,7 +21,7 @@ static ModelConfig encoder(void) {
   return config;
 }
 
-static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOptions *given) {
+static MeasuredSplit run(const DeviceMeasure *measured, int nodes, const LinkOptions *given) {
   ModelConfig config = encoder();
   const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1};
   MeasuredSplit split;
@@ -35,7 +35,7 @@ static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOpt
 
 static void links_are_as_they_were_seen(void **state) {
   (void)state;
-  LeaderMeasure four[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001), device(10, 5, 0.1)};
+  DeviceMeasure four[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001), device(10, 5, 0.1)};
   LinkEnd ends[4];
   four[3].here = false;
   planner_link_ends(four, 4, ends);
@@ -51,7 +51,7 @@ static void links_are_as_they_were_seen(void **state) {
 
 static void links_may_be_given(void **state) {
   (void)state;
-  const LeaderMeasure two[] = {device(10, 0, 0), device(10, 50, 0.004)};
+  const DeviceMeasure two[] = {device(10, 0, 0), device(10, 50, 0.004)};
   const LinkOptions given = {.bits_per_second = 7e6, .latency = 0.5};
   MeasuredSplit split = run(two, 2, &given);
   assert_true(split.bits_per_second == 7e6 && split.latency == 0.5);
@@ -62,7 +62,7 @@ static void links_may_be_given(void **state) {
 /* Of four equals, one whose codes leave slowly: all others wait for them, and the fewer they are the shorter. */
 static void a_device_that_sends_slowly_gets_fewer(void **state) {
   (void)state;
-  LeaderMeasure four[] = {device(1000, 0, 0), device(1000, 1000, 0), device(1000, 1000, 0), device(1000, 1000, 0)};
+  DeviceMeasure four[] = {device(1000, 0, 0), device(1000, 1000, 0), device(1000, 1000, 0), device(1000, 1000, 0)};
   MeasuredSplit even = run(four, 4, NULL);
   four[2].from = 1e6;
   MeasuredSplit uneven = run(four, 4, NULL);
@@ -75,7 +75,7 @@ static void a_device_that_sends_slowly_gets_fewer(void **state) {
 /* As planner_split predicts the split that it finds, and more for one that it does not. */
 static void a_given_split_is_predicted(void **state) {
   (void)state;
-  LeaderMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
+  DeviceMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
   ModelConfig config = encoder();
   const int64_t extreme[] = {TOKENS - 1, 1};
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .min_packets = 1, .input_bytes = 3 * 16 * 16};
@@ -94,7 +94,7 @@ static void a_given_split_is_predicted(void **state) {
 
 static void a_signal_ends_it(void **state) {
   (void)state;
-  LeaderMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
+  DeviceMeasure two[] = {device(100, 0, 0), device(100, 50, 0.001)};
   ModelConfig config = encoder();
   volatile sig_atomic_t stop = 0;
   const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .stop = &stop};
@@ -107,7 +107,7 @@ static void a_signal_ends_it(void **state) {
 
 static void blocks_are_cut_where_it_helps(void **state) {
   (void)state;
-  LeaderMeasure two[] = {device(100, 0, 0), device(100, 0, 0)};
+  DeviceMeasure two[] = {device(100, 0, 0), device(100, 0, 0)};
   ModelConfig config = encoder();
   config.astra.groups = 32;
   for (int d = 0; d < 2; d++) two[d].profile.linear[0] *= 1.2, two[d].profile.linear[1] *= 1.05; /* products of few rows are slower */
@@ -128,7 +128,7 @@ static void blocks_are_cut_where_it_helps(void **state) {
 
 static void a_device_half_as_fast_gets_fewer_tokens(void **state) {
   (void)state;
-  const LeaderMeasure two[] = {device(10, 0, 0), device(5, 1000, 0)};
+  const DeviceMeasure two[] = {device(10, 0, 0), device(5, 1000, 0)};
   MeasuredSplit split = run(two, 2, NULL);
   /* Twice the work in the same time, but that remote tokens are projected by both, the more of them by the slower one. */
   assert_true(split.counts[0] > 1.9 * split.counts[1] && split.counts[0] < 4.0 * split.counts[1]);
@@ -138,7 +138,7 @@ static void a_device_half_as_fast_gets_fewer_tokens(void **state) {
 
 static void one_that_is_not_here_counts_as_the_slowest(void **state) {
   (void)state;
-  LeaderMeasure three[] = {device(10, 0, 0), device(2, 100, 0), device(500, 100, 0)};
+  DeviceMeasure three[] = {device(10, 0, 0), device(2, 100, 0), device(500, 100, 0)};
   const MeasuredSplit here = run(three, 3, NULL);
   three[2].here = false;
   const MeasuredSplit gone = run(three, 3, NULL);
@@ -152,7 +152,7 @@ static void one_that_is_not_here_counts_as_the_slowest(void **state) {
  * split is the best: after its first block a device waits for the other's codes, early or not.) */
 static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
   (void)state;
-  const LeaderMeasure two[] = {device(1000, 0, 0), device(1000, 10, 0)};
+  const DeviceMeasure two[] = {device(1000, 0, 0), device(1000, 10, 0)};
   ModelConfig config = encoder();
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit with, without;
@@ -170,7 +170,7 @@ static void the_input_of_all_comes_through_one_link(void **state) {
   (void)state;
   enum { BYTES = 768 };
   const double rate = 2e6 * 10; /* what device() says of 10 Mbit/s */
-  const LeaderMeasure four[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0), device(1000, 10, 0)};
+  const DeviceMeasure four[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0), device(1000, 10, 0)};
   ModelConfig config = encoder();
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = BYTES};
   MeasuredSplit split;
@@ -184,7 +184,7 @@ static void the_input_of_all_comes_through_one_link(void **state) {
 /* One that was lost while it was measured, and may come back, waits for its input as the slowest does. */
 static void one_that_is_not_here_waits_for_its_input(void **state) {
   (void)state;
-  LeaderMeasure three[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0)};
+  DeviceMeasure three[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0)};
   ModelConfig config = encoder();
   PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit all, without;
@@ -197,7 +197,7 @@ static void one_that_is_not_here_waits_for_its_input(void **state) {
 
 static void a_link_too_slow_is_said(void **state) {
   (void)state;
-  const LeaderMeasure two[] = {device(100, 0, 0), device(100, 0.001, 0)};
+  const DeviceMeasure two[] = {device(100, 0, 0), device(100, 0.001, 0)};
   MeasuredSplit split = run(two, 2, NULL);
   assert_true(split.without < split.predicted);
   assert_true(split.fewer == 1 || split.fewer == 2);

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/share.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/code_exchange.h"
 #include "infer/drafter.h"
 #include "infer/node_sequences.h"

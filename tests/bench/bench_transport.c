@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "infer/cluster/connection.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/transport/packet.h"
 #include "infer/transport/seal.h"
 #include "infer/transport/transport_thread.h"

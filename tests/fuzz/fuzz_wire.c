@@ -3,6 +3,7 @@
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
 #include "fuzz/fuzz.h"
 #include "infer/cluster/connection.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/code_exchange.h"
 #include "infer/request.h"
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * Holds: no input is read or written past its buffers; codes that are handed on are codes; the node ends with a status. */
 #include "fuzz/fuzz.h"
 #include "infer/cluster/connection.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/code_exchange.h"
 #include <string.h>
 #include <sys/socket.h>

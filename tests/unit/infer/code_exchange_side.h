@@ -1,6 +1,7 @@
 /* What a test of the exchange has of one node: its network over a transport, whose streams are socket pairs. */
 #ifndef TESTS_CODE_EXCHANGE_SIDE_H
 #define TESTS_CODE_EXCHANGE_SIDE_H
+#include "infer/cluster/peer_backend.h"
 #include "infer/code_exchange.h"
 #include <cmocka.h>
 

@@ -1,6 +1,7 @@
 /* Sums and joins over real sockets, each device a thread of this process: values and equal bits on all devices, also where some have no
  * rows; bytes as the formula says; what does not follow from what was agreed on, or is no number, is refused. */
 #include "infer/cluster/connection.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/strategy/collective.h"
 #include "infer/transport/packet.h"
 #include <cmocka.h>

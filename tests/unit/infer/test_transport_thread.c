@@ -5,6 +5,7 @@
 #include "transport_sides.h"
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 static bool is_data(const uint8_t *packet) { return packet[5] >> 4 == PACKET_CODES; }

@@ -1,7 +1,7 @@
 /* The two backends, and how devices that have channels to each other come to one. First streams: packets behind their length. Then sealed
  * datagrams over one socket for all peers, whose keys and ports the devices agree on over the channels. Leaves out: lost packets, which are
  * the transport's. */
-#include "infer/transport/backend.h"
+#include "infer/cluster/peer_backend.h"
 #include "base/clock.h"
 #include "infer/transport/packet.h"
 #include "infer/transport/seal.h"
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static bool is_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }

@@ -2,7 +2,7 @@
  * whole and from whom they are; a peer that goes is noticed; datagrams of unknown senders are dropped. */
 #include "base/clock.h"
 #include "infer/cluster/connection.h"
-#include "infer/transport/backend.h"
+#include "infer/cluster/peer_backend.h"
 #include "infer/transport/packet.h"
 #include "shake_hands.h"
 #include <arpa/inet.h>

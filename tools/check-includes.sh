@@ -21,13 +21,23 @@ declare -A may_use=(
   [cli]="cli serve infer train nn vq data autograd base"
 )
 
+# The folders within infer; all may include infer/*.h, and infer/*.c any of them.
+declare -A infer_may_use=(
+  [transport]="transport"
+  [strategy]="strategy transport"
+  [sim]="sim transport"
+  [plan]="plan sim strategy transport"
+  [cluster]="cluster plan transport"
+)
+
 # A system header that only some files may include: pattern of the header, pattern of the files, in words.
 restricted=(
   '^(cblas|openblas_config|[a-z]*mmintrin|immintrin|x86intrin|arm_neon|arm_sve|cpuid)\.h$|^sleef' '^src/autograd/kernels/' 'BLAS and intrinsics belong to autograd/kernels'
   '^(dnnl|omp)\.h$' '^src/autograd/kernels/onednn\.c$' 'oneDNN belongs to autograd/kernels/onednn.c'
   '^(png|csv)\.h$|^stb/' '^src/data/' 'libpng, stb and libcsv belong to data'
   '^(sys/wait|spawn)\.h$' '^src/infer/|^src/base/process\.c$' 'processes belong to infer and base/process.c'
-  '^(sys/socket|sys/un|sys/epoll|netinet/.*|arpa/inet|netdb|poll)\.h$' '^src/(infer|serve)/' 'sockets belong to infer and serve'
+  '^(sys/socket|sys/un|netinet/.*|arpa/inet|netdb)\.h$' '^src/(infer/(cluster/|notify\.c$|sim/packet_work\.c$)|serve/)' 'sockets belong to infer/cluster and serve'
+  '^(sys/epoll|poll)\.h$' '^src/(infer|serve)/' 'waiting for descriptors belongs to infer and serve'
   '^libexif/|^webp/|^tiff' '^src/data/' 'libexif, libwebp and libtiff belong to data'
   '^curl/' '^src/(data/|serve/chat_client\.c$)' 'downloads belong to data, requests to serve/chat_client.c'
   '^archive' '^src/data/' 'archives belong to data'
@@ -44,12 +54,16 @@ restricted=(
 )
 
 check_own() { # PLACE FILE HEADER
-  local folder=${2#src/} target=${3%%/*}
+  local folder=${2#src/} target=${3%%/*} inner_folder='' inner=''
   folder=${folder%%/*}
+  [[ $2 =~ ^src/infer/([^/]+)/ ]] && inner_folder=${BASH_REMATCH[1]}
+  [[ $3 =~ ^infer/([^/]+)/ ]] && inner=${BASH_REMATCH[1]}
   if [[ $3 != */* ]]; then
     breach "$1" "\"$3\" must be included with its folder: \"FOLDER/$3\""
   elif [[ " ${may_use[$folder]:-} " != *" $target "* ]]; then
     breach "$1" "$folder may not include $target (\"$3\")"
+  elif [[ -n $inner_folder && -n $inner && " ${infer_may_use[$inner_folder]:-} " != *" $inner "* ]]; then
+    breach "$1" "infer/$inner_folder may not include infer/$inner (\"$3\")"
   elif [ ! -f "src/$3" ]; then
     breach "$1" "\"$3\" is not in src"
   fi

@@ -5,18 +5,17 @@
 #include "infer/cluster/checkpoint_fetch.h"
 #include "infer/cluster/device_session.h"
 #include "infer/cluster/discovery.h"
+#include "infer/cluster/fair_slots.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
+#include "infer/cluster/loop.h"
 #include "infer/notify.h"
 #include <errno.h>
-#include <math.h>
 #include <netinet/in.h>
-#include <openssl/rand.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,164 +27,6 @@ static const double busy_seconds = 1, refused_seconds = 2;      /* between two B
 static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two checks of what is due; of a session that ends */
 static const double full_seconds = 1;                           /* before the next accept, when descriptors have run out */
 static const double unread_seconds = 30;                        /* before a waiting leader that does not read is closed */
-
-/* ---- the event loop (epoll): level triggered, no timers: a step says how long it may wait. A watch must stay where it is while it is on
- * the loop. A callback may unwatch and release any watch, its own and others of the same step as well */
-
-/* events: as of poll (POLLIN, POLLOUT, POLLRDHUP, and POLLHUP and POLLERR, which are always reported). */
-typedef void LoopReady(void *context, short events);
-_Static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLHUP == POLLHUP && EPOLLERR == POLLERR, "epoll and poll name events alike");
-
-typedef struct LoopWatch {
-  LoopReady *ready;
-  void *context;
-  int fd;       /* -1: not on the loop */
-  short events; /* asked for */
-} LoopWatch;
-
-typedef struct Loop {
-  int fd;
-  struct epoll_event batch[256]; /* of the current step: an entry whose watch has left meanwhile is NULL */
-  int next, count;
-} Loop;
-
-static int control(Loop *loop, int what, LoopWatch *watch) {
-  struct epoll_event event = {.events = (uint32_t)(unsigned short)watch->events, .data.ptr = watch};
-  return epoll_ctl(loop->fd, what, watch->fd, &event);
-}
-
-/* The descriptor stays the caller's, and must be unwatched before it is closed. events 0: errors and hang-ups alone. */
-static Status loop_watch(Loop *loop, LoopWatch *watch, int fd, short events, LoopReady *ready, void *context) {
-  *watch = (LoopWatch){.ready = ready, .context = context, .fd = fd, .events = events};
-  if (control(loop, EPOLL_CTL_ADD, watch) == 0) return STATUS_OK;
-  watch->fd = -1;
-  return status_set(STATUS_IO, "cannot watch a descriptor: %s", strerror(errno));
-}
-
-static void loop_expect(Loop *loop, LoopWatch *watch, short events) {
-  if (watch->events == events) return;
-  watch->events = events;
-  control(loop, EPOLL_CTL_MOD, watch);
-}
-
-static void loop_unwatch(Loop *loop, LoopWatch *watch) {
-  if (watch->fd < 0) return;
-  control(loop, EPOLL_CTL_DEL, watch);
-  watch->fd = -1;
-  for (int i = loop->next; i < loop->count; i++) {
-    if (loop->batch[i].data.ptr == watch) loop->batch[i].data.ptr = NULL;
-  }
-}
-
-/* Waits at most so long for the first event, then calls the watches that are ready. A signal ends the wait early. */
-static Status loop_step(Loop *loop, double seconds) {
-  loop->next = 0;
-  loop->count = epoll_wait(loop->fd, loop->batch, sizeof loop->batch / sizeof *loop->batch, (int)ceil(seconds * 1000));
-  if (loop->count < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for events: %s", strerror(errno));
-  while (loop->next < loop->count) {
-    const struct epoll_event *event = &loop->batch[loop->next++];
-    LoopWatch *watch = event->data.ptr;
-    if (watch) watch->ready(watch->context, (short)event->events);
-  }
-  loop->next = loop->count = 0;
-  return STATUS_OK;
-}
-
-/* ---- slots: a table of bounded size, shared fairly between addresses. No address has more than its share, and a new caller takes the slot
- * of the oldest of the address that has most. So a flood from one address takes only its own slots, and one from many addresses leaves no
- * caller with less time than any other. Nothing is allocated after slots_init; all but the search for a slot in a full table takes constant
- * time. The contents of a slot are the owner's */
-
-enum { FAIR_BUCKETS = 1024 /* of addresses, by a keyed hash */ };
-
-typedef struct FairSlot {
-  int bucket;       /* -1: free */
-  int older, newer; /* of the same address; of a free slot `newer` is the next free one */
-  uint64_t order;   /* counts up with each that is taken */
-  double since;     /* when it was taken */
-} FairSlot;
-
-typedef struct FairSlots {
-  int capacity, share; /* share: of one address */
-  int used, free;      /* free: the first one, or -1 */
-  uint64_t seed, order;
-  FairSlot *slots; /* [capacity] */
-  struct {
-    int oldest, newest, count;
-  } bucket[FAIR_BUCKETS];
-} FairSlots;
-
-static Status slots_init(FairSlots *slots, int capacity, int share) {
-  *slots = (FairSlots){.capacity = capacity, .share = share, .free = 0, .slots = calloc((size_t)capacity, sizeof *slots->slots)};
-  if (!slots->slots) return status_set(STATUS_NO_MEMORY, "no memory for %d connections", capacity);
-  for (int i = 0; i < capacity; i++) slots->slots[i] = (FairSlot){.bucket = -1, .newer = i + 1 < capacity ? i + 1 : -1};
-  for (int b = 0; b < FAIR_BUCKETS; b++) slots->bucket[b].oldest = slots->bucket[b].newest = -1;
-  if (RAND_bytes((unsigned char *)&slots->seed, sizeof slots->seed) == 1) return STATUS_OK;
-  return status_set(STATUS_IO, "no random numbers from the system");
-}
-
-/* Hash of an address; equal for addresses that share slots. */
-static uint64_t slots_address(const FairSlots *slots, const void *bytes, size_t size) {
-  uint64_t address = 0;
-  memcpy(&address, bytes, size < sizeof address ? size : sizeof address);
-  address = (address ^ slots->seed) * 0x9e3779b97f4a7c15U;
-  address = (address ^ address >> 32) * 0xd6e8feb86659fd93U;
-  return address ^ address >> 32;
-}
-
-static int bucket_of(uint64_t address) { return (int)(address % FAIR_BUCKETS); }
-
-/* The slot to free regardless of the address: the oldest connection of the address with the most; -1: all are free. */
-static int slots_any_victim(const FairSlots *slots) {
-  int max = 0, victim = -1;
-  for (int b = 0; b < FAIR_BUCKETS; b++) {
-    int count = slots->bucket[b].count, oldest = slots->bucket[b].oldest;
-    bool more = count > max || (count > 0 && count == max && slots->slots[oldest].order < slots->slots[victim].order);
-    if (!more) continue;
-    max = count;
-    victim = oldest;
-  }
-  return victim;
-}
-
-/* The slot to free for a new connection of this address; -1: there is room. */
-static int slots_victim(const FairSlots *slots, uint64_t address) {
-  int own = bucket_of(address);
-  if (slots->bucket[own].count >= slots->share) return slots->bucket[own].oldest;
-  return slots->free < 0 ? slots_any_victim(slots) : -1;
-}
-
-/* There must be room (slots_victim). */
-static int slots_take(FairSlots *slots, uint64_t address, double now) {
-  int b = bucket_of(address), slot = slots->free, newest = slots->bucket[b].newest;
-  slots->free = slots->slots[slot].newer;
-  slots->slots[slot] = (FairSlot){.bucket = b, .older = newest, .newer = -1, .order = ++slots->order, .since = now};
-  if (newest >= 0)
-    slots->slots[newest].newer = slot;
-  else
-    slots->bucket[b].oldest = slot;
-  slots->bucket[b].newest = slot;
-  slots->bucket[b].count++;
-  slots->used++;
-  return slot;
-}
-
-static void slots_give(FairSlots *slots, int slot) {
-  FairSlot *leaves = &slots->slots[slot];
-  int b = leaves->bucket;
-  if (leaves->older >= 0)
-    slots->slots[leaves->older].newer = leaves->newer;
-  else
-    slots->bucket[b].oldest = leaves->newer;
-  if (leaves->newer >= 0)
-    slots->slots[leaves->newer].older = leaves->older;
-  else
-    slots->bucket[b].newest = leaves->older;
-  slots->bucket[b].count--;
-  slots->used--;
-  *leaves = (FairSlot){.bucket = -1, .newer = slots->free};
-  slots->free = slot;
-}
 
 /* ---- connections, the session, and the listener */
 
@@ -263,13 +104,13 @@ static void close_watch(Listener *l, LoopWatch *watch) {
 
 static void drop_caller(Listener *l, int slot) {
   close_watch(l, &l->callers[slot].watch);
-  slots_give(&l->caller_slots, slot);
+  fair_slots_give(&l->caller_slots, slot);
 }
 
 static void drop_pending(Listener *l, Pending *pending) {
   loop_unwatch(&l->loop, &pending->watch);
   connection_free(pending->connection);
-  if (pending->state == PENDING_HANDSHAKE) slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
+  if (pending->state == PENDING_HANDSHAKE) fair_slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
   pending->connection = NULL;
   pending->state = PENDING_FREE;
 }
@@ -302,7 +143,7 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
                         .threads = options->threads,
                         .siblings = 1};
   memcpy(place.session, pending->session, HELLO_SESSION);
-  close(l->loop.fd); /* the listener's stays as it is */
+  loop_close(&l->loop); /* the listener's stays as it is */
   for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
   for (int i = 0; i < l->caller_slots.capacity; i++) {
     if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
@@ -340,7 +181,7 @@ static void start_session(Listener *l, Pending *pending) {
   int pair[2] = {-1, -1};
   Status status = fd_passing_pair(pair);
   for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) { /* descriptors have run out */
-    drop_caller(l, slots_any_victim(&l->caller_slots));
+    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
     status = fd_passing_pair(pair);
   }
   if (status == STATUS_OK) {
@@ -507,9 +348,9 @@ static void handshake_ready(void *context, short events) {
 
 /* What shares slots: an IPv4 address, a /64 of IPv6, and all UNIX sockets. */
 static uint64_t address_of(const FairSlots *slots, const struct sockaddr_storage *from) {
-  if (from->ss_family == AF_INET) return slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
-  if (from->ss_family == AF_INET6) return slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
-  return slots_address(slots, "local", 5);
+  if (from->ss_family == AF_INET) return fair_slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
+  if (from->ss_family == AF_INET6) return fair_slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
+  return fair_slots_address(slots, "local", 5);
 }
 
 /* Takes ownership of the descriptor. */
@@ -518,9 +359,9 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   socklen_t bytes = sizeof from;
   getpeername(fd, (struct sockaddr *)&from, &bytes);
   uint64_t address = address_of(&l->handshake_slots, &from);
-  int victim = slots_victim(&l->handshake_slots, address);
+  int victim = fair_slots_victim(&l->handshake_slots, address);
   if (victim >= 0) drop_pending(l, &l->handshakes[victim]);
-  Pending *handshake = &l->handshakes[slots_take(&l->handshake_slots, address, clock_now())];
+  Pending *handshake = &l->handshakes[fair_slots_take(&l->handshake_slots, address, clock_now())];
   handshake->state = PENDING_HANDSHAKE;
   handshake->listener = l;
   memcpy(handshake->session, hello->session, HELLO_SESSION);
@@ -558,7 +399,7 @@ static void let_in(Listener *l, Caller *caller, const Hello *hello) {
   const Session *served = &l->served;
   int fd = caller->watch.fd;
   loop_unwatch(&l->loop, &caller->watch);
-  slots_give(&l->caller_slots, (int)(caller - l->callers));
+  fair_slots_give(&l->caller_slots, (int)(caller - l->callers));
   if (hello->role == HELLO_LEADER) {
     begin_handshake(l, fd, hello);
     return;
@@ -595,7 +436,7 @@ static bool note_failure(Listener *l) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
   bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
   if (full && l->caller_slots.used > 0) {
-    drop_caller(l, slots_any_victim(&l->caller_slots));
+    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
     return true;
   }
   log_warning("cannot take a connection: %s", strerror(errno));
@@ -606,9 +447,9 @@ static bool note_failure(Listener *l) {
 
 static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from) {
   uint64_t address = address_of(&l->caller_slots, from);
-  int victim = slots_victim(&l->caller_slots, address);
+  int victim = fair_slots_victim(&l->caller_slots, address);
   if (victim >= 0) drop_caller(l, victim);
-  int slot = slots_take(&l->caller_slots, address, clock_now());
+  int slot = fair_slots_take(&l->caller_slots, address, clock_now());
   Caller *caller = &l->callers[slot];
   caller->listener = l;
   caller->got = 0;
@@ -617,7 +458,7 @@ static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from
     caller_ready(caller, POLLIN); /* usually its HELLO is there by now */
   } else {
     close(fd);
-    slots_give(&l->caller_slots, slot);
+    fair_slots_give(&l->caller_slots, slot);
   }
 }
 
@@ -719,16 +560,15 @@ static Status start(Listener *l) {
   }
   int callers = limit.rlim_cur / 2 < MAX_CALLERS ? (int)(limit.rlim_cur / 2) : MAX_CALLERS;
   if (callers < 2) callers = 2;
-  TRY(slots_init(&l->caller_slots, callers, callers / 2));
-  TRY(slots_init(&l->handshake_slots, MAX_HANDSHAKES, MAX_HANDSHAKES / 2));
+  TRY(fair_slots_init(&l->caller_slots, callers, callers / 2));
+  TRY(fair_slots_init(&l->handshake_slots, MAX_HANDSHAKES, MAX_HANDSHAKES / 2));
   if (!(l->callers = calloc((size_t)callers, sizeof *l->callers))) return status_set(STATUS_NO_MEMORY, "no memory for %d callers", callers);
   for (int i = 0; i < callers; i++) l->callers[i].watch.fd = -1;
   for (int i = 0; i < MAX_HANDSHAKES; i++) l->handshakes[i].watch.fd = -1;
   for (int i = 0; i < MAX_PENDING; i++) l->pending[i] = (Pending){.watch.fd = -1, .listener = l};
   for (int i = 0; i < ADDRESS_SOCKETS; i++) l->sockets[i].fd = -1;
   l->served.watch.fd = -1;
-  l->loop.fd = epoll_create1(EPOLL_CLOEXEC);
-  if (l->loop.fd < 0) return status_set(STATUS_IO, "cannot make an event loop: %s", strerror(errno));
+  TRY(loop_open(&l->loop));
   l->lacks = l->options->fetch != NULL;
   if (!l->lacks) TRY(fingerprint_weights(l->options->weights, &l->fingerprints));
   Address address = l->options->listen;
@@ -762,9 +602,9 @@ static void release(Listener *l) {
   discovery_end(l->announcer);
   for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
   address_close(&l->options->listen, sockets, l->socket_count);
-  if (l->loop.fd >= 0) close(l->loop.fd);
-  free(l->caller_slots.slots);
-  free(l->handshake_slots.slots);
+  loop_close(&l->loop);
+  fair_slots_release(&l->caller_slots);
+  fair_slots_release(&l->handshake_slots);
   free(l->callers);
 }
 

@@ -683,7 +683,8 @@ static Status download_into(Place *place, const DownloadFile *file, const char *
 }
 
 /* Fetches one file into directory (made when missing), resuming a "NAME.part" left by an earlier try, checks and (if so said) unpacks
- * it; what is there already is left alone. Two processes cannot fetch the same file at once: the second gets an error. */
+ * it; what is there already is left alone. Two processes cannot fetch the same file at once: the second gets an error.
+ * `limits` are varied by test_download, else usual_limits. */
 static Status download_fetch(const DownloadFile *file, const char *directory, bool quiet, const TransferLimits *limits) {
   TRY(download_check_name(file->name));
   if (download_file_present(file, directory)) {

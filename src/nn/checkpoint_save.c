@@ -134,7 +134,7 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
 /* model.safetensors, or, when the tensors take more than `max` bytes, model-00001-of-0000N.safetensors of at most that (except for a single
  * tensor that is larger) and model.safetensors.index.json. Shards get their names when all are written, and an old index is gone before the
  * first of them does: a save that is interrupted leaves shards that no reader takes for a checkpoint, not a mixture. What the directory
- * held before, in either form, is removed at the end. */
+ * held before, in either form, is removed at the end. `max` is varied by test_checkpoint_decoder (save_sharded). */
 static Status save_tensors(const char *directory, const SafeItem *items, size_t count, int64_t max) {
   if (total_bytes(items, count) > max) return save_shards(directory, items, count, max);
   TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
@@ -460,7 +460,7 @@ static void release_items(Items *items) {
   free(items->folded);
 }
 
-/* max_bytes: of a shard. */
+/* max_bytes: of a shard; varied by test_checkpoint_decoder and test_lowbit_checkpoint, else CHECKPOINT_SHARD. */
 static Status save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
                            int64_t max_bytes) {
   const ModelConfig *config = model_config(model);

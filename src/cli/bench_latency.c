@@ -10,6 +10,7 @@
 #include "cli/bench_latency_internal.h"
 #include "cli/cli.h"
 #include "cli/network_options.h"
+#include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
@@ -113,24 +114,29 @@ static Status add(LatencyRows *rows, const LatencyRow *row) {
 
 /* ---- a case at a speed on a network */
 
+/* Its latency, and what the device that ends last did until then. */
+static const SimDevice *fill_times(LatencyRow *row, const SimResult *result) {
+  const SimDevice *last = simulate_last(result, row->of.devices);
+  row->latency = result->latency;
+  row->compute = last->compute;
+  row->wait = last->wait;
+  row->hidden = simulate_hidden(last);
+  return last;
+}
+
 /* row->of, row->calibrated and row->mbit say which one; its parts are chosen here, but for a trace, of which they are known. */
 static Status simulate(const LatencyPlan *plan, const LatencyLink *link, LatencyRow *row) {
   SimResult result;
   double scale = row->calibrated ? plan->calibrated : 1, single, share;
-  int last = 0; /* the device that ends last */
   TRY(bench_latency_cases_single(plan->bench, row->of.tokens, false, &single));
   if (plan->parts > 0)
     row->of.parts = row->of.strategy == STRATEGY_ASTRA ? plan->parts : 1;
   else if (!link->trace)
     row->of.parts = 0;
   TRY(bench_latency_cases_run(plan->bench, &row->of, link, scale, &result, &share));
-  for (int d = 1; d < row->of.devices; d++) last = result.device[d].end > result.device[last].end ? d : last;
-  row->latency = result.latency;
-  row->compute = result.device[last].compute;
-  row->wait = result.device[last].wait;
-  row->hidden = simulate_hidden(&result.device[last]);
-  row->sending = result.device[last].carried;
-  row->kilobytes = (double)result.device[last].bytes_sent / 1e3;
+  const SimDevice *last = fill_times(row, &result);
+  row->sending = last->carried;
+  row->kilobytes = (double)last->bytes_sent / 1e3;
   row->single = scale * single;
   row->share = fmin(share, plan->bench->single.share);
   return STATUS_OK;
@@ -140,10 +146,8 @@ static Status at_rate(const LatencyPlan *plan, LatencyRow *row) {
   return simulate(plan, &(LatencyLink){.bits_per_second = 1e6 * row->mbit}, row);
 }
 
-/* Whether there can be such a case: a token for each device, or a head. */
 static bool possible(const LatencyBench *bench, const LatencyCase *wanted) {
-  bool divides = strategy_facts(wanted->strategy)->divides_tokens;
-  return wanted->devices == 1 || wanted->devices <= (divides ? wanted->tokens : bench->model.config.kv_heads);
+  return planner_possible(&bench->model.config, wanted->strategy, wanted->devices, wanted->tokens, wanted->retained);
 }
 
 /* Against the single device with as many tokens. Nothing where there cannot be such a case. */
@@ -328,12 +332,9 @@ static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, 
     SimResult result;
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit, .share = 1};
     const double scale = row.calibrated ? LLAMA_MILLISECONDS / (1e3 * single) : 1;
-    int last = 0;
     TRY(bench_latency_cases_predict(plan->bench, &row.of, &(LatencyLink){.bits_per_second = 1e6 * mbit}, scale, &result));
-    for (int d = 1; d < of.devices; d++) last = result.device[d].end > result.device[last].end ? d : last;
-    row.latency = result.latency, row.value = 1e3 * result.latency;
-    row.compute = result.device[last].compute, row.wait = result.device[last].wait;
-    row.hidden = simulate_hidden(&result.device[last]);
+    fill_times(&row, &result);
+    row.value = 1e3 * result.latency;
     for (int d = 0; d < of.devices; d++) { /* of a text the last device hears all others and sends nothing */
       row.sending = fmax(row.sending, result.device[d].carried);
       row.kilobytes = fmax(row.kilobytes, (double)result.device[d].bytes_sent / 1e3);

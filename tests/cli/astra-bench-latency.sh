@@ -109,6 +109,16 @@ awk -F, 'NR > 1 && !($21 ~ /loss not modelled/) { exit 1 }' lossy/latency-baseli
 # More devices than heads, more parts than some device has tokens: what cannot be is left out, the rest is measured.
 expect "more devices than heads" 0 "${small[@]}" --figure bandwidth --nodes 6 --out many
 [ "$(tail -n +2 many/latency-bandwidth.csv | cut -d, -f4 | sort -u | tr '\n' ' ')" = "astra sp " ] || report "only astra and sp divide tokens"
+# What a request of the runner cannot number: sums over 17 devices, or 256 of them.
+for case in "--nodes 17 --blocks 2" "--nodes 2 --blocks 128"; do
+  # shellcheck disable=SC2086
+  expect "sums that no cluster runs: $case" 0 --width 64 --heads 32 --codebook-size 64 --tokens 64 --quick --figure baselines $case --out sums
+  rows=$(tail -n +2 sums/latency-baselines.csv | cut -d, -f4 | sort -u | tr '\n' ' ')
+  case $case in
+  *17*) [ "$rows" = "sp " ] || report "17 devices run $rows" ;;
+  *) [ "$rows" = "bp-ag bp-sp sp " ] || report "two devices run $rows" ;;
+  esac
+done
 expect "few tokens in many parts" 0 "${small[@]}" --figure tokens --tokens 68 --parts 8; out "^  G = 1, 20 Mbit/s  *17 "
 expect "too many devices" 2 "${small[@]}" --nodes 65; err "--nodes"
 expect "medians" 0 --width 64 --blocks 2 --heads 4 --tokens 128 --figure codebook --repeats 2; out "runs of a device differed by [0-9.]*% at most"

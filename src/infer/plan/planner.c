@@ -696,8 +696,7 @@ Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int no
 /* ---- one row of a plan */
 
 static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result) {
-  int last = 0;
-  for (int d = 1; d < plan->devices; d++) last = result->device[d].end > result->device[last].end ? d : last;
+  const SimDevice *last = simulate_last(result, plan->devices);
   const bool divided = strategy_facts(plan->strategy)->divides_tokens;
   const DeviceShare share = {.device = plan->devices - 1, /* which has no class token that others lack */
                              .devices = plan->devices,
@@ -706,8 +705,8 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
                              .last = !plan->all_rows};
   const DeviceCost cost = device_cost_all(plan->config, plan->strategy, &share, plan->retained);
   row->latency = result->latency;
-  row->wait = result->device[last].wait;
-  row->hidden = simulate_hidden(&result->device[last]);
+  row->wait = last->wait;
+  row->hidden = simulate_hidden(last);
   row->parts = plan->parts;
   row->table_blocks = plan->devices > 1 && uses_tables(plan, 0) ? plan->table_blocks : 0;
   row->tables = row->table_blocks > 0;
@@ -803,15 +802,14 @@ static void finish(Plan *plan) {
              1e3 * best->latency, best->speedup, more);
 }
 
-/* Whether so many devices can divide the model: each needs a token, and where heads are divided a head; a request's sums and joins, and the
- * devices in them, are numbered (strategy/collective.h). */
-static bool is_possible(const PlannerSetup *setup, Strategy strategy, int devices) {
-  const TensorParallel how = {.strategy = strategy, .retained = setup->retained};
+bool planner_possible(const ModelConfig *config, Strategy strategy, int devices, int64_t tokens, int retained) {
+  const TensorParallel how = {.strategy = strategy, .retained = retained};
   const TokenLayout layout = {.rows = 1};
-  if (devices > setup->tokens) return false;
+  if (devices == 1) return true;
+  if (devices > tokens) return false;
   if (strategy_facts(strategy)->divides_tokens) return true;
-  return devices <= setup->config->kv_heads && devices <= COLLECTIVE_NODES &&
-         tensor_parallel_steps(setup->config, &how, 1, &layout, MODEL_ROWS_ALL, NULL) <= COLLECTIVE_STEPS;
+  return devices <= config->kv_heads && devices <= COLLECTIVE_NODES &&
+         tensor_parallel_steps(config, &how, 1, &layout, MODEL_ROWS_ALL, NULL) <= COLLECTIVE_STEPS;
 }
 
 Status planner_check_groups(const PlannerSetup *setup) {
@@ -834,7 +832,8 @@ Status planner_run(const PlannerSetup *setup, Plan *plan) {
   Status status = add_row(setup, STRATEGY_SINGLE, 0, 1, plan);
   for (int devices = 2; devices <= setup->devices; devices++) {
     for (int s = 0; status == STATUS_OK && (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++) {
-      if (!(setup->strategies >> s & 1) || s == STRATEGY_SINGLE || !is_possible(setup, (Strategy)s, devices)) continue;
+      if (!(setup->strategies >> s & 1) || s == STRATEGY_SINGLE) continue;
+      if (!planner_possible(setup->config, (Strategy)s, devices, setup->tokens, setup->retained)) continue;
       if (s != STRATEGY_ASTRA) status = add_row(setup, (Strategy)s, 0, devices, plan);
       for (int g = 0; status == STATUS_OK && s == STRATEGY_ASTRA && g < setup->group_count; g++)
         status = add_row(setup, STRATEGY_ASTRA, setup->groups[g], devices, plan);

@@ -38,6 +38,10 @@ typedef struct PlanCase {
  * parts that make no sense. INTERRUPTED. */
 Status planner_latency(const PlanCase *plan, SimResult *result);
 
+/* Whether so many devices can run the strategy: each needs a token, and where heads are divided a head; a request's sums and joins, and the
+ * devices in them, are numbered (strategy/collective.h). retained: of bp-*. */
+bool planner_possible(const ModelConfig *config, Strategy strategy, int devices, int64_t tokens, int retained);
+
 /* plan->parts, not read, becomes what a node chooses with plan->counts: the best of 1, 2, 4 and 8, more only where that is a fiftieth
  * faster; 1 where no block is cut (one device, a decoder, strategies without codes). BAD_VALUE as planner_latency. */
 Status planner_parts(PlanCase *plan);

@@ -359,6 +359,12 @@ static Status prepare(Simulation *sim, Reliability *rules) {
   return STATUS_OK;
 }
 
+const SimDevice *simulate_last(const SimResult *result, int devices) {
+  const SimDevice *last = &result->device[0];
+  for (int d = 1; d < devices; d++) last = result->device[d].end > last->end ? &result->device[d] : last;
+  return last;
+}
+
 double simulate_hidden(const SimDevice *device) { return device->span > 0 ? fmin(fmax(1 - device->wait / device->span, 0), 1) : NAN; }
 
 Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result) {

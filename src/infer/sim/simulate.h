@@ -28,6 +28,9 @@ typedef struct SimResult {
   SimDevice device[WIRE_NODES];
 } SimResult;
 
+/* The device, of the first `devices`, that ends last: whose time the latency is. */
+const SimDevice *simulate_last(const SimResult *result, int devices);
+
 /* The share of the time in which packets were under way that the device spent computing: 1 - wait / span. NAN of a device that sends
  * nothing, as the last one of a text: when what it waits for was sent, it does not know, here as in a cluster. */
 double simulate_hidden(const SimDevice *device);

@@ -86,6 +86,17 @@ static void blocks_without_messages_do_not_count(void **state) {
   }
 }
 
+static void the_last_device_makes_the_latency(void **state) {
+  (void)state;
+  Case c = {.count = 3};
+  for (int d = 0; d < 3; d++) compute(&c, d, d == 1 ? 0.03 : 0.01);
+  SimResult result = run(&c, &(LinkOptions){0}, &PLAIN);
+  assert_ptr_equal(simulate_last(&result, 3), &result.device[1]);
+  near(simulate_last(&result, 3)->end, result.latency);
+  assert_ptr_equal(simulate_last(&result, 1), &result.device[0]);
+  release(&c);
+}
+
 static void computing_hides_sending(void **state) {
   (void)state;
   Case c = exchange(2, 0.01, 0.02, 0.03, 4, 1000);
@@ -457,6 +468,7 @@ static void what_is_fixed_is_not_scaled(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_fixed_is_not_scaled),
                                      cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
+                                     cmocka_unit_test(the_last_device_makes_the_latency),
                                      cmocka_unit_test(computing_hides_sending),
                                      cmocka_unit_test(blocks_without_messages_do_not_count),
                                      cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),

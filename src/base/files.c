@@ -231,6 +231,15 @@ Status files_copy(const char *from, const char *to) {
   return status;
 }
 
+Status files_copy_named(const char *from, const char *to, const char *name) {
+  char *source = files_join(from, name), *target = files_join(to, name);
+  Status status = source && target ? STATUS_OK : status_no_memory(NULL, "a path");
+  if (status == STATUS_OK && !files_is_dir(source) && !files_same(source, target)) status = files_copy(source, target);
+  free(source);
+  free(target);
+  return status;
+}
+
 /* NAME.tmp-DIGITS or NAME.tmp-DIGITS-DIGITS. */
 static bool is_temporary(const char *name) {
   const char *mark = NULL;
@@ -302,12 +311,6 @@ static Status read_link(const char *path, const struct stat *link, const char *f
   return *next != NULL ? STATUS_OK : status_no_memory(path, "following it");
 }
 
-/* The directory that the name stands in; files_folder would give that which a link leads to. */
-static char *folder_of_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-}
-
 Status files_follow(const char *path, char **target) {
   enum { MAX_LINKS = 40 }; /* of Linux, path_resolution(7) */
   struct stat info;
@@ -315,7 +318,7 @@ Status files_follow(const char *path, char **target) {
   Status status = at ? STATUS_OK : status_no_memory(path, "following it");
   *target = NULL;
   for (int i = 0; status == STATUS_OK && lstat(at, &info) == 0 && S_ISLNK(info.st_mode); i++) {
-    char *folder = folder_of_name(at), *next = NULL;
+    char *folder = files_parent(at), *next = NULL;
     if (i == MAX_LINKS)
       status = fail("follow", path, ELOOP);
     else if (!folder)
@@ -376,11 +379,12 @@ char *files_join(const char *a, const char *b) {
   return joined;
 }
 
-char *files_folder(const char *path) {
+char *files_parent(const char *path) {
   const char *slash = strrchr(path, '/');
-  if (files_is_dir(path)) return strdup(path);
   return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 }
+
+char *files_folder(const char *path) { return files_is_dir(path) ? strdup(path) : files_parent(path); }
 
 /* Appends a copy of `name`; the list doubles its room when it is full. */
 static bool append(char ***names, size_t *count, size_t *room, const char *name) {
@@ -434,6 +438,21 @@ Status files_each(const char *path, FilesVisit *visit, void *context) {
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = visit(context, names[i]);
   files_list_free(names, count);
   return status;
+}
+
+typedef struct Copying {
+  const char *from, *to;
+  FilesChoice *which;
+} Copying;
+
+static Status copy_chosen(void *context, const char *name) {
+  const Copying *copying = context;
+  if (copying->which && !copying->which(name)) return STATUS_OK;
+  return files_copy_named(copying->from, copying->to, name);
+}
+
+Status files_copy_chosen(const char *from, const char *to, FilesChoice *which) {
+  return files_each(from, copy_chosen, &(Copying){from, to, which});
 }
 
 typedef struct Pruning {

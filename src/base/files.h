@@ -51,6 +51,10 @@ Status files_write(const char *path, const void *data, size_t size);
 /* The bytes of one file into another, as above. */
 Status files_copy(const char *from, const char *to);
 
+/* The file `name` of one directory into another, likewise; nothing where both are one place, or where it is a directory. NOT_FOUND: there
+ * is none. */
+Status files_copy_named(const char *from, const char *to, const char *name);
+
 /* Removes from a directory what writers of this kind left there when they were killed: files of the name above that nobody has locked.
  * *count: how many; their bytes together. Files that cannot be examined or removed are skipped silently. */
 int64_t files_clean(const char *path, int *count);
@@ -72,6 +76,9 @@ char *files_join(const char *a, const char *b);
 /* The directory that `path` is or that the file of this name lies in, in a fresh string (caller frees); NULL when out of memory. */
 char *files_folder(const char *path);
 
+/* The directory that the name stands in, likewise: of a link or a directory the one that holds it. */
+char *files_parent(const char *path);
+
 /* The names in a directory but "." and "..", sorted bytewise. Free with files_list_free. */
 Status files_list(const char *path, char ***names, size_t *count);
 void files_list_free(char **names, size_t count);
@@ -80,9 +87,14 @@ void files_list_free(char **names, size_t count);
 typedef Status FilesVisit(void *context, const char *name);
 Status files_each(const char *path, FilesVisit *visit, void *context);
 
-/* Removes from a directory the files that `original`, another one, does not have; NULL: all files. Of these only those whose names `which`
- * accepts; NULL: any. Directories within it stay. */
+/* Which of the names in a directory; NULL: all of them. */
 typedef bool FilesChoice(const char *name);
+
+/* The files of one directory that `which` accepts into another, as files_copy_named, up to the first that fails. */
+Status files_copy_chosen(const char *from, const char *to, FilesChoice *which);
+
+/* Removes from a directory the files that `original`, another one, does not have; NULL: all files. Of these only those that `which`
+ * accepts. Directories within it stay. */
 Status files_prune(const char *path, const char *original, FilesChoice *which);
 
 /* Removes one file, or the link of that name, but no directory. OK where there is none. */

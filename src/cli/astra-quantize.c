@@ -79,22 +79,6 @@ static SafeDtype rest_dtype(const Weights *weights, const real *codebooks, int64
   return SAFE_F32;
 }
 
-/* ---- the other files of a checkpoint ---- */
-
-typedef struct Directories {
-  const char *from, *to;
-} Directories;
-
-static Status carry(void *context, const char *name) {
-  const Directories *directories = context;
-  if (!out_directory_companion(name)) return STATUS_OK;
-  char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
-  Status status = source && target ? files_copy(source, target) : status_no_memory(NULL, "a path");
-  free(source);
-  free(target);
-  return status;
-}
-
 /* ---- the work ---- */
 
 typedef struct Outcome {
@@ -111,12 +95,10 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;
   if (status == STATUS_OK) status = checkpoint_save(weights->model, q->out, codebooks, NULL, rest_dtype(weights, codebooks, codewords));
   free(codebooks);
-  Directories directories = {directory, q->out};
-  if (status == STATUS_OK) status = files_each(directory, carry, &directories);
+  if (status == STATUS_OK) status = files_copy_chosen(directory, q->out, out_directory_companion);
   /* What an earlier checkpoint has left there and this one has not would be taken for this one's. */
   if (status == STATUS_OK) status = files_prune(q->out, directory, out_directory_companion);
-  if (status == STATUS_OK) status = tokenizer_config_remove_templates(q->out);
-  if (status == STATUS_OK && q->overwrite) status = out_directory_forget(q->out, &directory, 1);
+  if (status == STATUS_OK) status = q->overwrite ? out_directory_forget(q->out, &directory, 1) : tokenizer_config_remove_templates(q->out);
   if (status == STATUS_OK) status = tokenizer_config_copy_templates(directory, q->out);
   return status;
 }

@@ -446,6 +446,14 @@ static void take_token(void *context, const DecodedToken *token) {
   }
 }
 
+/* The lock is held. */
+static void push_front(Engine *engine, Job *job) {
+  job->next = engine->queue;
+  if (!engine->queue) engine->last = &job->next;
+  engine->queue = job;
+  engine->state.queued++;
+}
+
 /* The devices have changed: all that run wait again, before those that wait already, oldest first. A text at which devices fail each time
  * would go on for ever; devices that come back or are added count for nothing. */
 static void restart_all(Engine *engine, bool failed) {
@@ -465,10 +473,7 @@ static void restart_all(Engine *engine, bool failed) {
     job->sequence = 0;
     job->echoed = 1;
     job->held_count = 0;
-    job->next = engine->queue;
-    if (!engine->queue) engine->last = &job->next;
-    engine->queue = job;
-    engine->state.queued++;
+    push_front(engine, job);
   }
   pthread_mutex_unlock(&engine->lock);
 }
@@ -526,10 +531,7 @@ static Job *take_at(Engine *engine, Job **at) {
 static void put_back(Engine *engine, Job *job) {
   pthread_mutex_lock(&engine->lock);
   engine->starting = NULL;
-  job->next = engine->queue;
-  if (!engine->queue) engine->last = &job->next;
-  engine->queue = job;
-  engine->state.queued++;
+  push_front(engine, job);
   pthread_mutex_unlock(&engine->lock);
 }
 

@@ -19,7 +19,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 /* ---- The best evaluation ---- */
@@ -189,13 +188,9 @@ static Status write_note(const Session *session, double value, bool kept) {
 
 /* ---------------------------------------------------------------- keeping */
 
-static Status copy_named(const char *out, const char *folder, const char *name) {
-  char *from = files_join(out, name), *to = files_join(folder, name);
-  Status status = from != NULL && to != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
-  if (status == STATUS_OK && files_exists(from) && !files_is_dir(from)) status = files_copy(from, to);
-  free(from);
-  free(to);
-  return status;
+static Status copy_if_there(const char *from, const char *to, const char *name) {
+  const Status status = files_copy_named(from, to, name);
+  return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
 static const char CONFIG[] = "config.json";
@@ -214,11 +209,11 @@ static Status copy_files(const char *out, const char *folder) {
       const char *ending = strrchr(names[i], '.');
       bool measures =
           (ending != NULL && (strcmp(ending, ".csv") == 0 || strcmp(ending, ".png") == 0)) || strncmp(names[i], "events.", 7) == 0;
-      if (!measures && !is_config(names[i]) && strstr(names[i], ".tmp-") == NULL) status = copy_named(out, folder, names[i]);
+      if (!measures && !is_config(names[i]) && strstr(names[i], ".tmp-") == NULL) status = copy_if_there(out, folder, names[i]);
     }
     files_list_free(names, count);
   }
-  return status == STATUS_OK ? copy_named(out, folder, CONFIG) : status;
+  return status == STATUS_OK ? copy_if_there(out, folder, CONFIG) : status;
 }
 
 /* Copies the checkpoint that lies in OUT to OUT/best, with --lora its adapters too. What an earlier one has left there goes. */
@@ -484,17 +479,7 @@ static Status keep_chat_template(const Session *session, const char *out) {
   if (session->chat != NULL) return tokenizer_config_save(session->chat, out);
   char *folder = files_folder(session->tokenizer_place);
   Status status = folder != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
-  for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
-    char *from = files_join(folder, names[i]), *to = files_join(out, names[i]);
-    struct stat there, here;
-    if (from == NULL || to == NULL) {
-      status = status_no_memory(NULL, "a path");
-    } else if (stat(from, &there) == 0 && (stat(to, &here) != 0 || there.st_dev != here.st_dev || there.st_ino != here.st_ino)) {
-      status = files_copy(from, to);
-    }
-    free(from);
-    free(to);
-  }
+  for (size_t i = 0; i < sizeof names / sizeof *names && status == STATUS_OK; i++) status = copy_if_there(folder, out, names[i]);
   if (status == STATUS_OK) status = tokenizer_config_copy_templates(folder, out);
   free(folder);
   return status;

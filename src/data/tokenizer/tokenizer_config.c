@@ -96,23 +96,11 @@ Status tokenizer_config_save(json_t *config, const char *directory) {
 
 /* ---- templates in files of their own */
 
-typedef struct Folders {
-  const char *from, *to;
-} Folders;
-
-static Status copy_template(void *context, const char *name) {
-  const Folders *folders = context;
-  if (name[0] == '.' || !text_ends_with(name, ".jinja")) return STATUS_OK;
-  char *source = files_join(folders->from, name), *target = files_join(folders->to, name);
-  Status status = source && target ? files_copy(source, target) : status_no_memory(NULL, "a path");
-  free(source);
-  free(target);
-  return status;
-}
+static bool is_template(const char *name) { return name[0] != '.' && text_ends_with(name, ".jinja"); }
 
 static Status copy_folder(const char *from, const char *to) {
   TRY(files_make_dirs(to));
-  return files_each(from, copy_template, &(Folders){from, to});
+  return files_copy_chosen(from, to, is_template);
 }
 
 Status tokenizer_config_copy_templates(const char *from, const char *to) {

@@ -661,7 +661,7 @@ Status tokenizer_open(Tokenizer **tokenizer, const char *path) {
   if (files_is_dir(path)) return open_directory(tokenizer, path);
   if (gguf_is_file(path)) return gguf_read_path(path, read_gguf, tokenizer);
   const char *slash = strrchr(path, '/');
-  char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+  char *folder = files_parent(path);
   if (!folder) return status_no_memory(NULL, "a path");
   Status status = open_named(tokenizer, folder, slash ? slash + 1 : path, path);
   free(folder);

@@ -294,6 +294,63 @@ static void a_copy_has_the_bytes(void **state) {
   assert_true(files_exists(in("copy")));
 }
 
+static bool is_letter(const char *name) { return name[1] == 0; }
+
+static void a_named_file_goes_to_another_folder(void **state) {
+  (void)state;
+  char *from = strdup(in("from")), *to = strdup(in("to"));
+  files_make_dirs(in("from/inner"));
+  files_make_dirs(to);
+  files_write(in("from/a"), "1", 1);
+  assert_int_equal(files_copy_named(from, to, "a"), STATUS_OK);
+  check_content(in("to/a"), "1");
+  assert_int_equal(files_copy_named(from, to, "inner"), STATUS_OK);
+  assert_false(files_exists(in("to/inner")));
+  assert_int_equal(files_copy_named(from, to, "b"), STATUS_NOT_FOUND);
+  assert_int_equal(symlink("nowhere", in("from/dangling")), 0);
+  assert_int_equal(files_copy_named(from, to, "dangling"), STATUS_NOT_FOUND);
+  /* A link to the source stays one, by whichever name its folder goes. */
+  files_write(in("to/b"), "2", 1);
+  assert_int_equal(symlink("../to/b", in("from/b")), 0);
+  assert_int_equal(files_copy_named(to, from, "b"), STATUS_OK);
+  struct stat info;
+  assert_int_equal(lstat(in("from/b"), &info), 0);
+  assert_true(S_ISLNK(info.st_mode));
+  assert_int_equal(symlink("to", in("other")), 0);
+  assert_int_equal(lstat(in("to/b"), &info), 0);
+  const ino_t number = info.st_ino;
+  assert_int_equal(files_copy_named(to, in("other"), "b"), STATUS_OK);
+  assert_int_equal(lstat(in("to/b"), &info), 0);
+  assert_true(info.st_ino == number);
+  /* All that are chosen, up to a failure. */
+  files_write(in("from/c"), "3", 1);
+  files_write(in("from/more"), "4", 1);
+  assert_int_equal(files_copy_chosen(from, to, is_letter), STATUS_OK);
+  check_content(in("to/c"), "3");
+  assert_false(files_exists(in("to/more")));
+  assert_int_equal(symlink("nowhere", in("from/d")), 0);
+  assert_int_equal(files_copy_chosen(from, to, is_letter), STATUS_NOT_FOUND);
+  free(from);
+  free(to);
+}
+
+static void a_name_stands_in_its_parent(void **state) {
+  (void)state;
+  char *joined = files_join(folder, "a_directory");
+  assert_int_equal(files_make_dirs(joined), STATUS_OK);
+  char *found = files_parent(joined);
+  assert_int_equal(strncmp(found, folder, strlen(folder)), 0);
+  assert_string_equal(found + strlen(folder), "/");
+  free(found);
+  free(joined);
+  const char *cases[][2] = {{"file", "."}, {"/file", "/"}, {"no/such/file", "no/such/"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    found = files_parent(cases[i][0]);
+    assert_string_equal(found, cases[i][1]);
+    free(found);
+  }
+}
+
 static void an_absent_file_counts_as_removed(void **state) {
   (void)state;
   files_make_dirs(in("removed"));
@@ -595,6 +652,7 @@ int main(void) {
       cmocka_unit_test(each_name_is_visited_up_to_a_failure),
       cmocka_unit_test(pruning_leaves_what_the_original_has),
       cmocka_unit_test(a_copy_has_the_bytes),
+      cmocka_unit_test(a_named_file_goes_to_another_folder),
       cmocka_unit_test(an_absent_file_counts_as_removed),
       cmocka_unit_test(a_walk_visits_files_in_folders_and_ends_in_circles),
       cmocka_unit_test(one_place_may_have_two_names),
@@ -606,6 +664,7 @@ int main(void) {
       cmocka_unit_test(what_the_killed_leave_is_removed),
       cmocka_unit_test(a_name_that_is_taken_is_left_alone),
       cmocka_unit_test(a_folder_is_itself_or_a_files),
+      cmocka_unit_test(a_name_stands_in_its_parent),
       cmocka_unit_test(one_at_a_time_holds_a_lock),
       cmocka_unit_test(nothing_stays_open),
   };

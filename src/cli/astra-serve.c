@@ -156,13 +156,6 @@ static Status make_drafts(const Serve *s, InferRun *run) {
   return cluster->local > 0 ? weights_make_drafts(&run->weights, run->directory) : STATUS_OK;
 }
 
-static void tell_nodes(const InferSettings *settings, Engine *engine) {
-  EngineState state;
-  engine_state(engine, &state);
-  for (int d = 0; d < state.nodes; d++)
-    infer_run_tell_node(settings, d, state.devices[d].worker[0] ? state.devices[d].worker : NULL, state.devices[d].pid);
-}
-
 static Status open_model(const Serve *s, const InferSettings *settings, const char *given, Served *served, ServiceModel *model) {
   const char *directory;
   split_name(given, model->name, &directory);
@@ -196,7 +189,7 @@ static Status open_model(const Serve *s, const InferSettings *settings, const ch
                                  .cache_bytes = (int64_t)s->cache};
   phase = PHASE_STARTING;
   Status status = engine_new(&served->engine, &options);
-  if (status == STATUS_OK) tell_nodes(&served->settings, served->engine);
+  if (status == STATUS_OK) infer_run_tell_nodes(&served->settings, served->engine);
   phase = PHASE_LOADING; /* the next model */
   model->engine = served->engine;
   if (status == STATUS_OK && signals > 0) status = status_set(STATUS_INTERRUPTED, "interrupted");

@@ -72,10 +72,7 @@ Status chat_local_start(ChatLocal *local, const volatile sig_atomic_t *stop) {
   const EngineOptions options = {
       .weights = &run->weights, .split = &run->split, .leader = &local->leader, .queue_max = 1, .sequences_max = 1};
   TRY(engine_new(&local->engine, &options));
-  EngineState state;
-  engine_state(local->engine, &state);
-  for (int d = 0; d < state.nodes; d++)
-    infer_run_tell_node(local->settings, d, state.devices[d].worker[0] ? state.devices[d].worker : NULL, state.devices[d].pid);
+  infer_run_tell_nodes(local->settings, local->engine);
   return engine_start(local->engine);
 }
 
@@ -141,15 +138,7 @@ static bool take_tokens(ChatLocal *local, TokenList *tokens) {
 }
 
 static Status add_tokens(ChatLocal *local, const TokenList *tokens, TextStream *stream) {
-  for (size_t i = 0; i < tokens->count && !stream->stopped; i++) {
-    char *owned = NULL;
-    const char *piece;
-    size_t bytes;
-    TRY(vocabulary_piece(&local->vocabulary, tokens->ids[i], false, &owned, &piece, &bytes));
-    Status status = text_stream_add(stream, piece, bytes);
-    free(owned);
-    TRY(status);
-  }
+  for (size_t i = 0; i < tokens->count && !stream->stopped; i++) TRY(vocabulary_write(&local->vocabulary, tokens->ids[i], false, stream));
   return STATUS_OK;
 }
 
@@ -179,18 +168,12 @@ static Status generate(ChatLocal *local, const TokenList *ids, Text *text) {
   uint64_t ticket;
   EngineJob job = {.ids = ids->ids,
                    .count = (int64_t)ids->count,
-                   .sampling = {.max = q->max_tokens,
-                                .vocabulary = local->vocabulary.count,
-                                .temperature = q->temperature,
-                                .top_k = q->top_k,
-                                .top_p = q->top_p,
-                                .seed = q->seed,
-                                .ends = local->vocabulary.ends},
+                   .sampling = {.max = q->max_tokens, .temperature = q->temperature, .top_k = q->top_k, .top_p = q->top_p, .seed = q->seed},
                    .top = -1,
                    .on_token = on_token,
                    .on_end = on_end,
                    .context = local};
-  memcpy(job.sampling.end, local->vocabulary.end, sizeof job.sampling.end);
+  vocabulary_sampling(&local->vocabulary, &job.sampling);
   local->come.count = 0;
   local->ended = false;
   local->token_status = STATUS_OK;

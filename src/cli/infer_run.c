@@ -555,6 +555,15 @@ Status infer_run_prepare(const InferSettings *s, InferRun *run, const LeaderOpti
   return describe_nodes(s, run, options, all);
 }
 
+/* worker: its address; NULL: a process of this machine. */
+static void tell_node(const InferSettings *s, int node, const char *worker, int pid) {
+  if (!s->verbose) return;
+  if (worker)
+    fprintf(stderr, "node %d is worker %s\n", node, printable(worker));
+  else
+    fprintf(stderr, "node %d is pid %d\n", node, pid);
+}
+
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
@@ -566,17 +575,15 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   if (!leader_strategy(run->leader)->right_answers) log_warning("strategy %s: %s", leader_strategy(run->leader)->name, notice);
   for (int d = 0; d < leader_nodes(run->leader); d++) {
     char text[LEADER_WORKER];
-    infer_run_tell_node(s, d, leader_worker(run->leader, d, text) ? text : NULL, (int)leader_pid(run->leader, d));
+    tell_node(s, d, leader_worker(run->leader, d, text) ? text : NULL, (int)leader_pid(run->leader, d));
   }
   return STATUS_OK;
 }
 
-void infer_run_tell_node(const InferSettings *s, int node, const char *worker, int pid) {
-  if (!s->verbose) return;
-  if (worker)
-    fprintf(stderr, "node %d is worker %s\n", node, printable(worker));
-  else
-    fprintf(stderr, "node %d is pid %d\n", node, pid);
+void infer_run_tell_nodes(const InferSettings *s, Engine *engine) {
+  EngineState state;
+  engine_state(engine, &state);
+  for (int d = 0; d < state.nodes; d++) tell_node(s, d, state.devices[d].worker[0] ? state.devices[d].worker : NULL, state.devices[d].pid);
 }
 
 void infer_run_tell_machine(const InferSettings *s) {

@@ -10,6 +10,7 @@
 #include "infer/plan/planner.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"
+#include "serve/engine.h"
 #include <jansson.h>
 
 /* The devices that the options name: --nodes or --peers, and what goes with them. */
@@ -93,9 +94,10 @@ LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *r
 void infer_run_catch_signals(void);
 const volatile sig_atomic_t *infer_run_stop_flag(void);
 
-/* With --verbose to standard error: the kernels that run; what a node is, a worker's address or (NULL) a process of this machine. */
+/* With --verbose to standard error: the kernels that run; what each node of an engine is, a worker's address or a process of this machine.
+ */
 void infer_run_tell_machine(const InferSettings *settings);
-void infer_run_tell_node(const InferSettings *settings, int node, const char *worker, int pid);
+void infer_run_tell_nodes(const InferSettings *settings, Engine *engine);
 
 /* Of a service, whose engine starts the cluster: how codes travel, before the checkpoint is loaded; then what leader_start is to be given,
  * which points into *run. --split auto leaves no device out. */

@@ -215,16 +215,11 @@ static bool is_end(const Vocabulary *vocabulary, int32_t id) {
 }
 
 static Status take_token(Run *run, int32_t id) {
-  char *owned;
-  const char *text;
-  size_t bytes;
   TRY(token_list_add(&run->generation->ids, id));
   if (is_end(run->vocabulary, id)) return STATUS_OK;
-  TRY(vocabulary_piece(run->vocabulary, id, run->first, &owned, &text, &bytes));
+  TRY(vocabulary_write(run->vocabulary, id, run->first, &run->stream));
   run->first = false;
-  Status status = text_stream_add(&run->stream, text, bytes);
-  free(owned);
-  return status == STATUS_OK ? run->status : status;
+  return run->status;
 }
 
 static Status take_tokens(Run *run, double start) {
@@ -274,9 +269,7 @@ static Status run_prompt(Run *run, const TokenList *prompt) {
   Leader *leader = run->leader;
   Sampling sampling = run->options->sampling;
   LeaderAnswer answer;
-  sampling.vocabulary = run->vocabulary->count;
-  sampling.ends = run->vocabulary->ends;
-  memcpy(sampling.end, run->vocabulary->end, sizeof sampling.end);
+  vocabulary_sampling(run->vocabulary, &sampling);
   if (sampling.max > leader_tokens_max(leader)) sampling.max = leader_tokens_max(leader);
   double start = clock_now();
   TRY(leader_text_prompt(leader, prompt->ids, (int64_t)prompt->count, &sampling));

@@ -1,5 +1,7 @@
 /* See vocabulary.h. */
 #include "infer/vocabulary.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer, rounded up to a multiple of a power of two */
 
@@ -47,6 +49,12 @@ Status vocabulary_prompt(const Vocabulary *v, const char *text, size_t bytes, bo
       "an empty prompt stands for the token that begins a text, which the tokenizer does not have: give some text to go on from");
 }
 
+void vocabulary_sampling(const Vocabulary *v, Sampling *sampling) {
+  sampling->vocabulary = v->count;
+  sampling->ends = v->ends;
+  memcpy(sampling->end, v->end, sizeof sampling->end);
+}
+
 Status vocabulary_piece(const Vocabulary *v, int32_t id, bool first, char **owned, const char **text, size_t *bytes) {
   *owned = NULL;
   if (!first) {
@@ -56,4 +64,14 @@ Status vocabulary_piece(const Vocabulary *v, int32_t id, bool first, char **owne
   TRY(tokenizer_decode(v->tokenizer, &id, 1, owned, bytes));
   *text = *owned;
   return STATUS_OK;
+}
+
+Status vocabulary_write(const Vocabulary *v, int32_t id, bool first, TextStream *stream) {
+  char *owned;
+  const char *text;
+  size_t bytes;
+  TRY(vocabulary_piece(v, id, first, &owned, &text, &bytes));
+  const Status status = text_stream_add(stream, text, bytes);
+  free(owned);
+  return status;
 }

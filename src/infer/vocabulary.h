@@ -2,6 +2,8 @@
 #ifndef INFER_VOCABULARY_H
 #define INFER_VOCABULARY_H
 #include "data/tokenizer/tokenizer.h"
+#include "infer/sampler.h"
+#include "infer/text_stream.h"
 #include "nn/config.h"
 
 typedef struct Vocabulary {
@@ -22,8 +24,14 @@ void vocabulary_close(Vocabulary *vocabulary); /* accepts a zeroed one */
  * it, the end of text; BAD_VALUE where there is neither. */
 Status vocabulary_prompt(const Vocabulary *vocabulary, const char *text, size_t bytes, bool special, TokenList *ids);
 
+/* Only its ids are drawn, and its ends end a text; the rest of *sampling stays. */
+void vocabulary_sampling(const Vocabulary *vocabulary, Sampling *sampling);
+
 /* The text of a new token. first: nothing but a begin of text stands before it. *owned is to be freed; *text is that or the tokenizer's.
  * BAD_VALUE for an id that the tokenizer does not have. */
 Status vocabulary_piece(const Vocabulary *vocabulary, int32_t id, bool first, char **owned, const char **text, size_t *bytes);
+
+/* Adds that text to the stream. */
+Status vocabulary_write(const Vocabulary *vocabulary, int32_t id, bool first, TextStream *stream);
 
 #endif

@@ -608,9 +608,7 @@ static void forget_json(Completion *c) {
 static Status make_jobs(Completion *c) {
   const Vocabulary *v = c->model->vocabulary;
   Sampling *s = &c->asked.sampling;
-  s->vocabulary = v->count;
-  s->ends = v->ends;
-  memcpy(s->end, v->end, sizeof s->end);
+  vocabulary_sampling(v, s);
   if (!c->asked.seeded && getrandom(&s->seed, sizeof s->seed, 0) < 0) s->seed = (uint64_t)time(NULL);
 
   TRY(keep_stops(c));

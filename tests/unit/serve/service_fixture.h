@@ -127,6 +127,7 @@ static inline size_t make_image(uint8_t level, char *bytes, size_t room) {
   return (size_t)used + 48;
 }
 
-static inline void limit_time(HttpOptions *options) { options->request_seconds = 0.5; }
+/* Long enough for a request to come to the engine on a busy machine, too. */
+static inline void limit_time(HttpOptions *options) { options->request_seconds = 3; }
 
 #endif

@@ -1,10 +1,11 @@
 /* The inside of a leader, private to the files called leader*.c. Devices are numbered by their index in the cluster, as users
  * number them; a node is a device's index among those that take part in the current epoch.
  *
- *   leader.c            start and stop, and what callers request
+ *   leader.c            start and stop, and what callers request; of sequences leader_sequence_start and _stop, leader_sequences_held, _on
+ *                       and _poll
  *   leader_epoch.c      who takes part and with which tokens; waiting for them, and recovery when that fails
+ *   leader_requests.c   what each kind of request sends and receives; the messages of devices, also those of sequences
  *   leader_sequences.c  sequences that live on devices, and their tokens
- *   leader_requests.c   what each kind of request sends and receives; the messages of devices
  *   leader_probe.c      measurements of devices and connections
  *   membership.c        the devices
  *

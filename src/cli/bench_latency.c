@@ -1,6 +1,7 @@
 /* The command latency: the paper's figures. Each device's computation is measured alone on one core, one after the other, and the exchange
  * is simulated: so any number of devices is measured honestly on a machine of few cores. The measuring is in bench_latency_cases.c, the
- * paper's numbers are in bench_latency_paper.c; here are the cases that each figure shows, its table, CSV and chart, and the command. */
+ * paper's numbers are in bench_latency_paper.c, tables, CSV and charts in bench_latency_output.c; here are the cases that each figure
+ * shows, and the command. */
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -17,7 +18,6 @@
 #include "nn/config.h"
 #include "nn/json_build.h"
 #include "nn/strategy.h"
-#include "train/plot.h"
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -31,57 +31,6 @@
  * link whose rate changes. Parts are chosen as a node would choose them, by prediction, not for having been the fastest of several
  * measurements. Everything is simulated twice: with computation as measured here, and calibrated. */
 
-#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace) X(llama)
-typedef enum LatencyFigure {
-#define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
-  LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
-#undef LATENCY_FIGURE_ENUM
-      LATENCY_FIGURE_COUNT
-} LatencyFigure;
-
-/* One simulated case. */
-typedef struct LatencyRow {
-  LatencyCase of;
-  bool calibrated;
-  double mbit;                           /* of a link; 0: a trace */
-  double second;                         /* of a trace: the end of the ten seconds counted */
-  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share (simulate_hidden) */
-  double kilobytes;                      /* that it sent; of Llama the device that sends most */
-  double sending;                        /* seconds in which the busiest direction of its links carried packets; likewise */
-  double value;                          /* what the figure draws: a speedup, milliseconds, requests */
-  double paper;                          /* the same as the paper prints it; 0: it does not */
-  double paper_sending;                  /* milliseconds of that which it says are communication; 0: it does not */
-  double single;                         /* seconds that one device takes for as many tokens */
-  double share;                          /* of a core, the least that these measurements had */
-  const char *note;                      /* about the paper's number; NULL */
-} LatencyRow;
-
-typedef struct LatencyRows {
-  LatencyRow *list; /* [count], owned */
-  int count;
-  size_t capacity;
-} LatencyRows;
-
-/* Strategies that codes are compared with. */
-typedef struct Baseline {
-  Strategy strategy;
-  int retained;
-} Baseline;
-
-typedef struct LatencyPlan {
-  LatencyBench *bench;
-  Baseline others[2 * STRATEGY_COUNT]; /* each at most with few and with many retained blocks */
-  int other_count;
-  double calibrated; /* scale of computation with which one device takes as long as asked for; NaN: none was measured */
-  double mbit;       /* of figures that draw something else than bandwidth */
-  int64_t tokens;    /* likewise; 1,024 */
-  int devices;       /* 4 */
-  int parts;         /* 0: as a node would choose them */
-  bool quick;        /* fewer devices, tokens and codebooks */
-  bool paper;        /* model and links are the paper's: its numbers stand beside */
-  uint64_t seed;     /* of the trace */
-} LatencyPlan;
-
 enum {
   FORMS = 2,
   GROUPS = 3,
@@ -89,22 +38,14 @@ enum {
   TRACE_SECONDS = 600,
   TRACE_WINDOW = 10,
   TRACE_STATES = 9,
-  PAPER_DEVICES = 4,
   PAPER_TOKENS = 1024,
   ENTRIES = 4,
   ENTRIES_GROUPS = 32,
   ENTRIES_MBIT = 100,
-  FAST_MBIT = 200,
   FEW_RETAINED = 1,
-  MANY_RETAINED = 4,
-  LLAMA_TOKENS = 1024,
-  LLAMA_MILLISECONDS = 4578 /* of one device of the paper */
+  MANY_RETAINED = 4
 };
 static const int groups[GROUPS] = {1, 16, 32}, entries[ENTRIES] = {256, 512, 1024, 2048};
-
-#define LATENCY_FIGURE_NAME(name) #name,
-static const char *const figure_names[] = {LATENCY_FIGURES(LATENCY_FIGURE_NAME)};
-#undef LATENCY_FIGURE_NAME
 
 static Status add(LatencyRows *rows, const LatencyRow *row) {
   TRY(ARRAY_RESERVE(rows->list, rows->count, 1, rows->capacity, "rows of a figure"));
@@ -189,7 +130,7 @@ static Status add_rates(const LatencyPlan *plan, LatencyCase of, LatencyRows *ro
   bool known = false;
   for (int r = 0; r < LATENCY_RATES; r++) {
     known = known || bench_latency_rates[r] == plan->mbit;
-    if (!plan->quick || bench_latency_rates[r] == plan->mbit || bench_latency_rates[r] == FAST_MBIT)
+    if (!plan->quick || bench_latency_rates[r] == plan->mbit || bench_latency_rates[r] == LATENCY_FAST_MBIT)
       TRY(add_speedup(plan, of, bench_latency_rates[r], rows));
   }
   return known ? STATUS_OK : add_speedup(plan, of, plan->mbit, rows);
@@ -234,7 +175,7 @@ static Status add_milliseconds(const LatencyPlan *plan, LatencyCase of, double m
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit};
     TRY(at_rate(plan, &row));
     row.value = 1e3 * row.latency;
-    if (plan->paper && row.calibrated && of.devices == PAPER_DEVICES && of.tokens == PAPER_TOKENS && of.strategy == STRATEGY_ASTRA)
+    if (plan->paper && row.calibrated && of.devices == LATENCY_PAPER_DEVICES && of.tokens == PAPER_TOKENS && of.strategy == STRATEGY_ASTRA)
       row.paper = bench_latency_paper_milliseconds(of.groups, of.entries, mbit, &row.paper_sending);
     TRY(add(rows, &row));
   }
@@ -272,7 +213,7 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
         TRY(at_rate(plan, &row));
         row.value = row.latency / ours.latency;
         row.share = fmin(row.share, ours.share);
-        if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES && row.of.retained <= FEW_RETAINED)
+        if (plan->paper && row.calibrated && plan->devices == LATENCY_PAPER_DEVICES && row.of.retained <= FEW_RETAINED)
           row.paper = bench_latency_paper_over(row.of.strategy, bench_latency_rates[r]);
         TRY(add(rows, &row));
       }
@@ -331,7 +272,7 @@ static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, 
   for (int form = FORMS - 1; form >= 0; form--) {
     SimResult result;
     LatencyRow row = {.of = of, .calibrated = form == 1, .mbit = mbit, .share = 1};
-    const double scale = row.calibrated ? LLAMA_MILLISECONDS / (1e3 * single) : 1;
+    const double scale = row.calibrated ? LATENCY_LLAMA_MILLISECONDS / (1e3 * single) : 1;
     TRY(bench_latency_cases_predict(plan->bench, &row.of, &(LatencyLink){.bits_per_second = 1e6 * mbit}, scale, &result));
     fill_times(&row, &result);
     row.value = 1e3 * result.latency;
@@ -350,17 +291,22 @@ static Status add_llama(const LatencyPlan *plan, LatencyCase of, double single, 
 static Status run_llama(const LatencyPlan *plan, LatencyRows *rows) {
   static const Baseline compared[] = {{STRATEGY_TP, 0}, {STRATEGY_SP, 0}, {STRATEGY_BP_AG, 4}, {STRATEGY_BP_AG, 8}};
   SimResult result;
-  LatencyCase of = {.strategy = STRATEGY_SINGLE, .devices = 1, .tokens = LLAMA_TOKENS};
+  LatencyCase of = {.strategy = STRATEGY_SINGLE, .devices = 1, .tokens = LATENCY_LLAMA_TOKENS};
   TRY(bench_latency_cases_predict(plan->bench, &of, &(LatencyLink){.bits_per_second = 1e9}, 1, &result));
   for (int r = 0; r < LATENCY_RATES; r++) {
     for (int g = 0; g < GROUPS; g++) {
-      of =
-          (LatencyCase){.strategy = STRATEGY_ASTRA, .groups = groups[g], .entries = 1024, .devices = PAPER_DEVICES, .tokens = LLAMA_TOKENS};
+      of = (LatencyCase){.strategy = STRATEGY_ASTRA,
+                         .groups = groups[g],
+                         .entries = 1024,
+                         .devices = LATENCY_PAPER_DEVICES,
+                         .tokens = LATENCY_LLAMA_TOKENS};
       TRY(add_llama(plan, of, result.latency, bench_latency_rates[r], rows));
     }
     for (size_t s = 0; s < sizeof compared / sizeof *compared; s++) {
-      of = (LatencyCase){
-          .strategy = compared[s].strategy, .devices = PAPER_DEVICES, .retained = compared[s].retained, .tokens = LLAMA_TOKENS};
+      of = (LatencyCase){.strategy = compared[s].strategy,
+                         .devices = LATENCY_PAPER_DEVICES,
+                         .retained = compared[s].retained,
+                         .tokens = LATENCY_LLAMA_TOKENS};
       TRY(add_llama(plan, of, result.latency, bench_latency_rates[r], rows));
     }
   }
@@ -373,326 +319,6 @@ static Status figure_rows(const LatencyPlan *plan, LatencyFigure figure, Latency
   static Status (*const runs[])(const LatencyPlan *, LatencyRows *) = {LATENCY_FIGURES(LATENCY_FIGURE_RUN)};
 #undef LATENCY_FIGURE_RUN
   return runs[figure](plan, rows);
-}
-
-/* ---- Files and tables ---- */
-
-enum { NAME_ROOM = 48, SERIES_MAX = 160, PANELS_MAX = 9, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
-
-typedef struct Look {
-  const char *title, *x_label, *y_label;
-  bool log_x, log_y;
-  double (*x)(const LatencyRow *row);
-} Look;
-
-static double x_rate(const LatencyRow *row) { return row->mbit; }
-static double x_devices(const LatencyRow *row) { return row->of.devices; }
-static double x_tokens(const LatencyRow *row) { return (double)row->of.tokens; }
-static double x_entries(const LatencyRow *row) { return row->of.entries; }
-static double x_second(const LatencyRow *row) { return row->second; }
-
-static const Look looks[LATENCY_FIGURE_COUNT] = {
-    [LATENCY_FIGURE_bandwidth] = {"Speedup over one device", "Mbit/s of a link", "times as fast", true, true, x_rate},
-    [LATENCY_FIGURE_devices] = {"Speedup over one device", "devices", "times as fast", false, false, x_devices},
-    [LATENCY_FIGURE_tokens] = {"Speedup over one device", "tokens", "times as fast", true, false, x_tokens},
-    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting for links on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
-    [LATENCY_FIGURE_codebook] = {"G = 32 and the size of codebooks, 100 Mbit/s", "codewords of a group", "milliseconds", true, false,
-                                 x_entries},
-    [LATENCY_FIGURE_baselines] = {"Speedup of G = 1 over other strategies", "Mbit/s of a link", "times as fast", true, true, x_rate},
-    [LATENCY_FIGURE_llama] = {"Llama-3-8B until its first token, predicted", "Mbit/s of a link", "milliseconds", true, true, x_rate},
-    [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
-};
-
-/* Rows of all rates: a panel for each. */
-static bool by_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens; }
-
-/* ---- CSV */
-
-static const double whole_core = 0.9;
-
-enum { NOTE = 240 };
-
-/* A row's note: that its strategy is a latency baseline, loss that is not modelled, a core that others shared, doubts about the paper's
- * number. Without commas; "": nothing. */
-static const char *note_of(const LatencyPlan *plan, const LatencyRow *row, char text[NOTE]) {
-  static const char *const of_strategy[STRATEGY_COUNT] = {[STRATEGY_TP] = "sums move 4 U a block where the paper counts 2 U",
-                                                          [STRATEGY_BP_AG] = "latency only: its accuracy would need its own training",
-                                                          [STRATEGY_BP_SP] = "latency only: its accuracy would need its own training"};
-  bool stream = row->of.devices > 1 && !strategy_facts(row->of.strategy)->sends_codes;
-  const char *notes[] = {of_strategy[row->of.strategy] ? of_strategy[row->of.strategy] : "",
-                         stream && plan->bench->links.loss > 0 ? "loss not modelled" : "", row->share < whole_core ? "shared core" : "",
-                         row->note ? row->note : ""};
-  size_t used = 0;
-  text[0] = 0;
-  for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-    if (*notes[i]) used += (size_t)snprintf(text + used, NOTE - used, "%s%s", used ? "; " : "", notes[i]);
-  return text;
-}
-
-static const char CSV_HEAD[] =
-    "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,"
-    "hidden,kilobytes_sent,value,paper,single_ms,core_share,note,retained,sending_ms,paper_sending\n";
-
-static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
-  enum { LINE = 320 + NOTE };
-  char *text = malloc(sizeof CSV_HEAD + (size_t)rows->count * LINE);
-  if (!text) return status_set(STATUS_NO_MEMORY, "%s: no memory for %d rows", path, rows->count);
-  size_t used = sizeof CSV_HEAD - 1;
-  memcpy(text, CSV_HEAD, sizeof CSV_HEAD);
-  for (int i = 0; i < rows->count; i++) {
-    const LatencyRow *row = &rows->list[i];
-    const LatencyCase *of = &row->of;
-    char hidden[24] = "", paper[24] = "", sending[24] = "", note[NOTE];
-    if (isfinite(row->hidden)) snprintf(hidden, sizeof hidden, "%.4f", row->hidden);
-    if (row->paper > 0) snprintf(paper, sizeof paper, "%.4g", row->paper);
-    if (row->paper_sending > 0) snprintf(sending, sizeof sending, "%.4g", row->paper_sending);
-    used += (size_t)snprintf(
-        text + used, LINE, "%s,%s,%s,%s,%d,%d,%d,%lld,%d,%g,%g,%.4f,%.4f,%.4f,%s,%.3f,%.4f,%s,%.4f,%.3f,%s,%d,%.4f,%s\n",
-        figure_names[figure], row->calibrated ? "calibrated" : "measured", network_options_topology(plan->bench->links.topology),
-        strategy_facts(of->strategy)->name, of->groups, of->entries, of->devices, (long long)of->tokens, of->parts, row->mbit, row->second,
-        1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, hidden, row->kilobytes, row->value, paper, 1e3 * row->single, row->share,
-        note_of(plan, row, note), of->retained, 1e3 * row->sending, sending);
-  }
-  Status status = files_write(path, text, used);
-  free(text);
-  return status;
-}
-
-/* ---- chart */
-
-typedef struct Lines {
-  char name[SERIES_MAX][NAME_ROOM];
-  PlotSeries series[SERIES_MAX];
-  double *numbers; /* x and y of all series */
-  size_t used, count;
-} Lines;
-
-/* named: with the rate, where rows of several are together. */
-static const char *name_of(LatencyFigure figure, const LatencyRow *row, bool named, const char *suffix, char name[NAME_ROOM]) {
-  char label[20], rate[24] = "";
-  if (row->of.groups)
-    snprintf(label, sizeof label, "G = %d", row->of.groups);
-  else if (row->of.retained)
-    snprintf(label, sizeof label, "%s, %d", strategy_facts(row->of.strategy)->name, row->of.retained);
-  else
-    snprintf(label, sizeof label, "%s", strategy_facts(row->of.strategy)->name);
-  if (named && by_rate(figure)) snprintf(rate, sizeof rate, ", %g Mbit/s", row->mbit);
-  snprintf(name, NAME_ROOM, "%s%s%s", label, rate, suffix);
-  return name;
-}
-
-/* What a panel shows of a figure's rows: those of one form and, where there is such a function, of one value of it; against x. */
-typedef struct View {
-  LatencyFigure figure;
-  bool calibrated;
-  double (*by)(const LatencyRow *row);
-  double value;
-  double (*x)(const LatencyRow *row);
-} View;
-
-static bool shows(const View *view, const LatencyRow *row) {
-  return row->calibrated == view->calibrated && (view->by == NULL || view->by(row) == view->value);
-}
-
-/* Points of one line, of rows that a view shows. */
-static bool together(const LatencyRow *a, const LatencyRow *b) {
-  return a->of.strategy == b->of.strategy && a->of.groups == b->of.groups && a->of.retained == b->of.retained;
-}
-
-static double y_sending(const LatencyRow *row) { return 1e3 * row->sending; }
-static double y_paper_sending(const LatencyRow *row) { return row->paper_sending > 0 ? row->paper_sending : NAN; }
-static double y_paper_computing(const LatencyRow *row) { return row->paper_sending > 0 ? row->paper - row->paper_sending : NAN; }
-static double y_value(const LatencyRow *row) { return row->value; }
-static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
-static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
-
-/* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
-static void add_line(Lines *lines, const LatencyRows *rows, int first, const View *view, double (*y)(const LatencyRow *),
-                     const char *suffix, PlotSeries how) {
-  const LatencyRow *of = &rows->list[first];
-  size_t begun = lines->used, count = 0;
-  double *x = lines->numbers + begun, *values = x + rows->count;
-  for (int i = 0; i < rows->count; i++) {
-    const LatencyRow *row = &rows->list[i];
-    /* Bars of blocks in parallel on slow links would leave nothing to see of the others: they are in the CSV alone. */
-    bool drawn = view->figure != LATENCY_FIGURE_breakdown || row->of.groups || row->mbit >= SLOWEST_DRAWN;
-    if (!drawn || !shows(view, row) || !together(row, of) || !isfinite(y(row))) continue;
-    x[count] = view->x(row);
-    values[count++] = y(row);
-  }
-  if (count == 0 || lines->count == SERIES_MAX) return;
-  how.name = name_of(view->figure, of, false, suffix, lines->name[lines->count]);
-  if (how.style == PLOT_MARK) { /* all look alike: one of them is named */
-    how.name = "paper";
-    for (size_t s = 0; s < lines->count; s++)
-      if (lines->series[s].style == PLOT_MARK) how.name = NULL;
-  }
-  how.x = x, how.y = values, how.count = count;
-  lines->series[lines->count] = how;
-  lines->used += 2 * (size_t)rows->count;
-  lines->count++;
-}
-
-static bool first_of_its_kind(const View *view, const LatencyRows *rows, int at) {
-  for (int i = 0; i < at; i++)
-    if (shows(view, &rows->list[i]) && together(&rows->list[i], &rows->list[at])) return false;
-  return true;
-}
-
-/* Codebook sizes: computing and sending beside each other, whatever of the latter computing hides. Elsewhere bars are computing and, on top
- * of it, waiting. */
-static void add_panel(Lines *lines, const LatencyRows *rows, const View *view) {
-  const bool apart = view->figure == LATENCY_FIGURE_codebook, bars = view->figure == LATENCY_FIGURE_breakdown;
-  const bool points = view->figure != LATENCY_FIGURE_trace;
-  for (int i = 0; i < rows->count; i++) {
-    if (!shows(view, &rows->list[i]) || !first_of_its_kind(view, rows, i)) continue;
-    if (apart || bars) add_line(lines, rows, i, view, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
-    if (apart) {
-      add_line(lines, rows, i, view, y_paper_computing, "", (PlotSeries){.style = PLOT_MARK, .like_last = true});
-      add_line(lines, rows, i, view, y_sending, ", sending", (PlotSeries){.style = PLOT_BAR});
-      add_line(lines, rows, i, view, y_paper_sending, "", (PlotSeries){.style = PLOT_MARK, .like_last = true});
-      continue;
-    }
-    add_line(lines, rows, i, view, y_value, bars ? ", waiting" : "",
-             (PlotSeries){.points = points, .style = bars ? PLOT_ON_BAR : PLOT_LINE});
-    add_line(lines, rows, i, view, y_paper, ", paper",
-             (PlotSeries){.points = points, .style = bars ? PLOT_MARK : PLOT_DASHED, .like_last = true});
-  }
-}
-
-/* A panel for each value of `by`, in rising order, calibrated; NULL: one calibrated, one as measured. */
-static int choose_views(LatencyFigure figure, const LatencyRows *rows, double (*by)(const LatencyRow *), double (*x)(const LatencyRow *),
-                        View views[PANELS_MAX]) {
-  int count = 0;
-  if (by == NULL) {
-    views[0] = (View){.figure = figure, .calibrated = true, .x = x};
-    views[1] = (View){.figure = figure, .calibrated = false, .x = x};
-    return 2;
-  }
-  for (double above = -INFINITY; count < PANELS_MAX; above = views[count++].value) {
-    double next = INFINITY;
-    for (int i = 0; i < rows->count; i++)
-      if (by(&rows->list[i]) > above) next = fmin(next, by(&rows->list[i]));
-    if (!isfinite(next)) break;
-    views[count] = (View){.figure = figure, .calibrated = true, .by = by, .value = next, .x = x};
-  }
-  return count;
-}
-
-/* against: the figure whose x axis it has. */
-static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, LatencyFigure against, const char *path) {
-  const Look *look = &looks[figure], *axis = &looks[against];
-  Lines *lines = calloc(1, sizeof *lines);
-  View views[PANELS_MAX];
-  PlotPanel panels[PANELS_MAX];
-  char title[192], panel[PANELS_MAX][80];
-  if (lines) lines->numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1));
-  Status status = lines && lines->numbers ? STATUS_OK : status_no_memory(path, "the chart");
-  const int count = choose_views(figure, rows, against != figure ? look->x : by_rate(figure) ? x_rate : NULL, axis->x, views);
-  for (int p = 0; p < count && status == STATUS_OK; p++) {
-    const size_t first = lines->count;
-    add_panel(lines, rows, &views[p]);
-    if (views[p].by == NULL && views[p].calibrated && figure == LATENCY_FIGURE_llama)
-      snprintf(panel[p], sizeof *panel, "Computation calibrated (one device: %d ms)", LLAMA_MILLISECONDS);
-    else if (views[p].by == NULL)
-      snprintf(panel[p], sizeof *panel, views[p].calibrated ? "Computation calibrated (x %.4g)" : "Computation as measured",
-               plan->calibrated);
-    else
-      snprintf(panel[p], sizeof *panel, "%g %s", views[p].value, against != figure ? look->x_label : "Mbit/s");
-    panels[p] =
-        (PlotPanel){panel[p], axis->x_label, axis->y_label, lines->series + first, lines->count - first, axis->log_x, axis->log_y, true};
-  }
-  if (figure == LATENCY_FIGURE_llama)
-    snprintf(title, sizeof title, "%s; %s, %d devices, %d tokens", look->title, network_options_topology(plan->bench->links.topology),
-             PAPER_DEVICES, LLAMA_TOKENS);
-  else
-    snprintf(title, sizeof title, "%s; %s, %d device%s, %lld token%s unless they vary", look->title,
-             network_options_topology(plan->bench->links.topology), plan->devices, text_plural(plan->devices), (long long)plan->tokens,
-             text_plural(plan->tokens));
-  if (status == STATUS_OK) status = plot_save(path, title, panels, (size_t)count, PANEL_WIDTH, PANEL_HEIGHT);
-  if (lines) free(lines->numbers);
-  free(lines);
-  return status;
-}
-
-/* DIR/latency-NAME.csv with every simulated case, DIR/latency-NAME.png and, where rows are of all rates, DIR/latency-NAME-bandwidth.png
- * against these; all written beside and renamed. */
-static Status save_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory) {
-  char path[4096];
-  if (snprintf(path, sizeof path, "%s/latency-%s.csv", directory, figure_names[figure]) >= (int)sizeof path)
-    return status_set(STATUS_BAD_VALUE, "%s: the path is too long", directory);
-  TRY(save_csv(plan, figure, rows, path));
-  snprintf(path, sizeof path, "%s/latency-%s.png", directory, figure_names[figure]);
-  TRY(save_chart(plan, figure, rows, figure, path));
-  if (!by_rate(figure)) return STATUS_OK;
-  if (snprintf(path, sizeof path, "%s/latency-%s-bandwidth.png", directory, figure_names[figure]) >= (int)sizeof path)
-    return status_set(STATUS_BAD_VALUE, "%s: the path is too long", directory);
-  return save_chart(plan, figure, rows, LATENCY_FIGURE_bandwidth, path);
-}
-
-/* ---- text */
-
-static void print_trace(const LatencyRows *rows, bool calibrated) {
-  const LatencyFigure figure = LATENCY_FIGURE_trace;
-  const View view = {.figure = figure, .calibrated = calibrated};
-  for (int i = 0; i < rows->count; i++) {
-    const LatencyRow *row = &rows->list[i];
-    char name[NAME_ROOM];
-    double sum = 0, min = INFINITY, max = 0;
-    int count = 0;
-    if (!shows(&view, row) || !first_of_its_kind(&view, rows, i)) continue;
-    for (int j = i; j < rows->count; j++) {
-      const LatencyRow *other = &rows->list[j];
-      if (!shows(&view, other) || !together(other, row)) continue;
-      sum += other->value, count++;
-      min = fmin(min, other->value), max = fmax(max, other->value);
-    }
-    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, false, "", name), sum / count, min, max);
-  }
-}
-
-/* Of the rates of a figure that has all, the one asked for and a fast one are printed. */
-static bool is_printed(const LatencyPlan *plan, LatencyFigure figure, const LatencyRow *row) {
-  return !by_rate(figure) || row->mbit == plan->mbit || row->mbit == FAST_MBIT;
-}
-
-/* The figure's table; of a trace its means. Below it what is to be said about the paper's numbers, and about links that lose packets. */
-static void print_figure(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows) {
-  const Look *look = &looks[figure];
-  printf("\n%s: %s", figure_names[figure], look->title);
-  printf(" (%s)\n", network_options_topology(plan->bench->links.topology));
-  for (int calibrated = 1; calibrated >= 0; calibrated--) {
-    if (calibrated && figure == LATENCY_FIGURE_llama)
-      printf("  calibrated: one device takes %d ms\n", LLAMA_MILLISECONDS);
-    else if (calibrated)
-      printf("  calibrated: computation x %.4g\n", plan->calibrated);
-    else
-      printf("  as measured\n");
-    if (figure == LATENCY_FIGURE_trace) {
-      print_trace(rows, calibrated);
-      continue;
-    }
-    printf("  %-19s %8s %5s %5s %13s %10s %10s %8s %10s %10s %9s %8s\n", "", look->x_label, "nodes", "parts", "latency", "computing",
-           "waiting", "hidden", "sending", "kB sent", "value", "paper");
-    for (int i = 0; i < rows->count; i++) {
-      const LatencyRow *row = &rows->list[i];
-      char name[NAME_ROOM], hidden[16] = "-", paper[16] = "-";
-      if (row->calibrated != calibrated || !is_printed(plan, figure, row)) continue;
-      if (isfinite(row->hidden)) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * row->hidden);
-      if (row->paper > 0) snprintf(paper, sizeof paper, "%.2f", row->paper);
-      printf("  %-19s %8g %5d %5d %10.2f ms %10.2f %10.2f %8s %10.2f %10.1f %9.2f %8s%s\n", name_of(figure, row, true, "", name),
-             look->x(row), row->of.devices, row->of.parts, 1e3 * row->latency, 1e3 * row->compute, 1e3 * row->wait, hidden,
-             1e3 * row->sending, row->kilobytes, row->value, paper, row->share < whole_core ? "  shared core" : "");
-    }
-  }
-  bool streams = false;
-  for (int i = 0; i < rows->count; i++) {
-    const LatencyRow *row = &rows->list[i];
-    if (row->note && *row->note) printf("  %s, %g Mbit/s: %s\n", strategy_facts(row->of.strategy)->name, row->mbit, row->note);
-    streams = streams || (row->of.devices > 1 && !strategy_facts(row->of.strategy)->sends_codes);
-  }
-  if (streams && plan->bench->links.loss > 0)
-    printf("  loss not modelled: tp, sp, bp-ag and bp-sp go over streams, which loss would delay\n");
 }
 
 /* ---- The command ---- */
@@ -769,21 +395,9 @@ static void show_progress(const LatencyCase *wanted) {
 static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {
   LatencyRows rows = {0};
   Status status = figure_rows(plan, figure, &rows);
-  if (status == STATUS_OK && command->out) status = save_figure(plan, figure, &rows, command->out);
-  if (status == STATUS_OK && !command->json) print_figure(plan, figure, &rows);
-  for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++) {
-    const LatencyRow *row = &rows.list[i];
-    char note[NOTE];
-    json_array_append_new(
-        list,
-        json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:i, s:f, s:f}", "figure",
-                  figure_names[figure], "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name, "groups",
-                  row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts",
-                  row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
-                  1e3 * row->wait, "hidden", json_build_number(row->hidden), "value", row->value, "paper", row->paper, "single_ms",
-                  1e3 * row->single, "core_share", row->share, "note", note_of(plan, row, note), "retained", row->of.retained, "sending_ms",
-                  1e3 * row->sending, "paper_sending", row->paper_sending));
-  }
+  if (status == STATUS_OK && command->out) status = bench_latency_output_save(plan, figure, &rows, command->out);
+  if (status == STATUS_OK && !command->json) bench_latency_output_print(plan, figure, &rows);
+  if (status == STATUS_OK) bench_latency_output_rows(plan, figure, &rows, list);
   free(rows.list);
   return status;
 }
@@ -965,9 +579,9 @@ static Status check_figure(const LatencyCommand *command, const Option *options)
     size_t used = 0;
     for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++)
       if (list[i].figures >> figure & 1)
-        used += (size_t)snprintf(figures + used, sizeof figures - used, "%s%s", used > 0 ? ", " : "", figure_names[figure]);
-    return status_set(STATUS_BAD_USAGE, "--%s changes nothing in --figure %s; it is for %s", list[i].name, figure_names[command->figure],
-                      figures);
+        used += (size_t)snprintf(figures + used, sizeof figures - used, "%s%s", used > 0 ? ", " : "", bench_latency_figures[figure]);
+    return status_set(STATUS_BAD_USAGE, "--%s changes nothing in --figure %s; it is for %s", list[i].name,
+                      bench_latency_figures[command->figure], figures);
   }
   return STATUS_OK;
 }

@@ -1,5 +1,6 @@
 /* What astra-bench latency draws: measured cases (bench_latency_cases.c), of which each (strategy, groups, devices, tokens, parts) is
- * measured once, on one core, and then simulated on any network at any speed; and the paper's numbers (bench_latency_paper.c). */
+ * measured once, on one core, and then simulated on any network at any speed; the paper's numbers (bench_latency_paper.c); and
+ * what becomes of the rows of a figure (bench_latency_output.c). */
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
 #include "infer/plan/probe.h"
@@ -10,6 +11,7 @@
 #include "infer/weights.h"
 #include "nn/kv_tables.h"
 #include "nn/strategy.h"
+#include <jansson.h>
 
 /* The encoder that latency figures are about (12 blocks, width 768 as in the paper), with weights and codewords drawn at random: values do
  * not change the time. */
@@ -123,5 +125,78 @@ double bench_latency_paper_llama(Strategy strategy, int groups, int retained, do
 
 /* Speedup of ASTRA with one group over another strategy on four devices, 1,024 tokens; 0: not printed. */
 double bench_latency_paper_over(Strategy strategy, double mbit);
+
+/* ---- Figures, and their rows ---- */
+
+#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace) X(llama)
+typedef enum LatencyFigure {
+#define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
+  LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
+#undef LATENCY_FIGURE_ENUM
+      LATENCY_FIGURE_COUNT
+} LatencyFigure;
+
+/* One simulated case. */
+typedef struct LatencyRow {
+  LatencyCase of;
+  bool calibrated;
+  double mbit;                           /* of a link; 0: a trace */
+  double second;                         /* of a trace: the end of the ten seconds counted */
+  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share (simulate_hidden) */
+  double kilobytes;                      /* that it sent; of Llama the device that sends most */
+  double sending;                        /* seconds in which the busiest direction of its links carried packets; likewise */
+  double value;                          /* what the figure draws: a speedup, milliseconds, requests */
+  double paper;                          /* the same as the paper prints it; 0: it does not */
+  double paper_sending;                  /* milliseconds of that which it says are communication; 0: it does not */
+  double single;                         /* seconds that one device takes for as many tokens */
+  double share;                          /* of a core, the least that these measurements had */
+  const char *note;                      /* about the paper's number; NULL */
+} LatencyRow;
+
+typedef struct LatencyRows {
+  LatencyRow *list; /* [count], owned */
+  int count;
+  size_t capacity;
+} LatencyRows;
+
+/* Strategies that codes are compared with. */
+typedef struct Baseline {
+  Strategy strategy;
+  int retained;
+} Baseline;
+
+typedef struct LatencyPlan {
+  LatencyBench *bench;
+  Baseline others[2 * STRATEGY_COUNT]; /* each at most with few and with many retained blocks */
+  int other_count;
+  double calibrated; /* scale of computation with which one device takes as long as asked for; NaN: none was measured */
+  double mbit;       /* of figures that draw something else than bandwidth */
+  int64_t tokens;    /* likewise; 1,024 */
+  int devices;       /* 4 */
+  int parts;         /* 0: as a node would choose them */
+  bool quick;        /* fewer devices, tokens and codebooks */
+  bool paper;        /* model and links are the paper's: its numbers stand beside */
+  uint64_t seed;     /* of the trace */
+} LatencyPlan;
+
+extern const char *const bench_latency_figures[LATENCY_FIGURE_COUNT]; /* their names */
+
+/* Rates, devices, tokens and times of what is drawn, beside those of the options. */
+enum {
+  LATENCY_FAST_MBIT = 200, /* printed beside the rate asked for */
+  LATENCY_PAPER_DEVICES = 4,
+  LATENCY_LLAMA_TOKENS = 1024,
+  LATENCY_LLAMA_MILLISECONDS = 4578 /* of one device of the paper */
+};
+
+/* DIR/latency-NAME.csv with every simulated case, DIR/latency-NAME.png and, where rows are of all rates, DIR/latency-NAME-bandwidth.png
+ * against these; all written beside and renamed. */
+Status bench_latency_output_save(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory);
+
+/* The figure's table; of a trace its means. Below it what is to be said about the paper's numbers, and about links that lose packets. */
+void bench_latency_output_print(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows);
+
+/* Appends an object for each row to the list; nothing of a trace. */
+void bench_latency_output_rows(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, json_t *list);
 
 #endif

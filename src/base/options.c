@@ -420,6 +420,16 @@ Status options_parse(Option *options, int argc, char **argv, const char **positi
   return STATUS_OK;
 }
 
+const char *options_choice(const Option *option, int index, int *length) {
+  const char *choice = option->choices;
+  for (int left = index; left > 0 && *choice; left--) {
+    choice += strcspn(choice, "|");
+    choice += *choice == '|';
+  }
+  *length = (int)strcspn(choice, "|");
+  return choice;
+}
+
 /* ---- --help ---- */
 
 enum { HELP_COLUMN = 32 };
@@ -449,12 +459,9 @@ static void show_default(const Option *option, char *text, size_t room) {
     if (*(const char *const *)target) snprintf(text, room, "%s", *(const char *const *)target);
     break;
   case OPTION_CHOICE: {
-    const char *choice = option->choices;
-    for (int left = *(const int *)target; left > 0 && *choice; left--) {
-      choice += strcspn(choice, "|");
-      choice += *choice == '|';
-    }
-    snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+    int length;
+    const char *choice = options_choice(option, *(const int *)target, &length);
+    snprintf(text, room, "%.*s", length, choice);
     break;
   }
   case OPTION_RANGE: {

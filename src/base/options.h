@@ -71,6 +71,9 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
 int options_integers(const char *text, int64_t min, int64_t max, int64_t *list, int room);
 int options_reals(const char *text, double *list, int room);
 
+/* The word in an option's choices that has this index, *length bytes: "%.*s"; none where there are fewer. */
+const char *options_choice(const Option *option, int index, int *length);
+
 /* The entry of that name, or NULL. */
 const Option *options_find(const Option *options, const char *name);
 

@@ -256,7 +256,7 @@ static char *options_path(const char *directory) {
   return path;
 }
 
-#define RECIPE "--recipe"
+#define RECIPE "recipe"
 static const char BEGUN[] = "# begun in "; /* behind the options */
 static const char DIGEST[] = "# xxh3 ";    /* the last line: of all before it */
 
@@ -265,17 +265,27 @@ const char *train_options_here(void) {
   return getcwd(path, sizeof path) != NULL && strchr(path, '\n') == NULL ? path : NULL;
 }
 
+static void write_choice(FILE *stream, const Option *table, const char *name, int chosen) {
+  int length;
+  const char *word = options_choice(options_find(table, name), chosen, &length);
+  fprintf(stream, "--%s\n%.*s\n", name, length, word);
+}
+
 /* What was chosen for the data and the machine, and what a resumed run was given. RECIPE begins it. */
 static void write_choices(FILE *stream, const TrainOptions *options, int64_t threads) {
-  static const char *const precisions[] = {"fp32", "bf16", "auto"}, *const types[] = {"f32", "f16", "bf16"};
-  fprintf(stream, RECIPE "\n%s\n", options->recipe == RECIPE_TUNED ? "tuned" : "paper");
+  TrainCommand command;
+  Option table[TRAIN_OPTIONS_MAX]; /* for its words */
+  train_options_table(&command, table);
+  write_choice(stream, table, RECIPE, options->recipe);
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
   fprintf(stream, "--distill-hidden\n%.17g\n--class-bias\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n",
           options->distill_hidden, options->class_bias, options->class_mean_power, (long long)options->exchange_blocks);
-  fprintf(stream, "--max-steps\n%lld\n--precision\n%s\n--dtype\n%s\n--early-stopping\n%lld\n%s\n", (long long)options->max_steps,
-          precisions[options->precision], types[options->dtype], (long long)options->early_stopping,
+  fprintf(stream, "--max-steps\n%lld\n", (long long)options->max_steps);
+  write_choice(stream, table, "precision", options->precision);
+  write_choice(stream, table, "dtype", options->dtype);
+  fprintf(stream, "--early-stopping\n%lld\n%s\n", (long long)options->early_stopping,
           options->keep_best ? "--keep-best" : "--no-keep-best");
 }
 
@@ -320,23 +330,32 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
-                                       "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
-                                       "quiet",           "json",        "dtype",     "recompute", "backend",          "memory",
-                                       "shard-optimizer", "wire",        "verbose",   "keep-best", "early-stopping",   "precision"};
+/* As they are listed to the user. */
+static const char *const HARMLESS[] = {
+    "epochs",     "max-steps",    "data-dir",    "threads",         "workers",   "precision",      "backend",
+    "recompute",  "memory",       "wire",        "shard-optimizer", "keep-best", "early-stopping", "checkpoint-every",
+    "eval-every", "eval-samples", "eval-layout", "eval-token-loss", "log-every", "dtype",          "json",
+    "quiet",      "verbose"};
+enum { HARMLESS_COUNT = sizeof HARMLESS / sizeof *HARMLESS, HARMLESS_TEXT = 512 };
+
+/* "--epochs, --max-steps ... and --verbose" */
+static const char *list_harmless(char text[HARMLESS_TEXT]) {
+  size_t used = 0;
+  for (size_t i = 0; i < HARMLESS_COUNT && used < HARMLESS_TEXT; i++) {
+    const char *between = i + 1 < HARMLESS_COUNT ? ", " : " and ";
+    used += (size_t)snprintf(text + used, HARMLESS_TEXT - used, "%s--%s", i > 0 ? between : "", HARMLESS[i]);
+  }
+  return text;
+}
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
-    bool fine = !table->given;
-    for (size_t i = 0; !fine && i < sizeof HARMLESS / sizeof *HARMLESS; i++) fine = strcmp(table->name, HARMLESS[i]) == 0;
-    if (!fine)
-      return status_set(
-          STATUS_BAD_USAGE,
-          "--%s cannot be changed on --resume: the run keeps its own options. Accepted with it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --precision, --backend, --recompute, --memory, --wire, --shard-optimizer, --keep-best, "
-          "--early-stopping, --checkpoint-every, --eval-every, --eval-samples, --eval-layout, --eval-token-loss, --log-every, --dtype, "
-          "--json, --quiet and --verbose",
-          table->name);
+    bool fine = !table->given || strcmp(table->name, "resume") == 0;
+    for (size_t i = 0; !fine && i < HARMLESS_COUNT; i++) fine = strcmp(table->name, HARMLESS[i]) == 0;
+    if (fine) continue;
+    char text[HARMLESS_TEXT];
+    return status_set(STATUS_BAD_USAGE, "--%s cannot be changed on --resume: the run keeps its own options. Accepted with it are %s",
+                      table->name, list_harmless(text));
   }
   return STATUS_OK;
 }
@@ -404,7 +423,7 @@ static Status find_plain_prediction(TrainOptions *options, const char *directory
 /* How many of the lines of options.txt are the command line that the run was begun with: the choices come behind it. */
 static int command_line_of(char *const *arguments, int count) {
   int at = count - 1;
-  while (at > 0 && strcmp(arguments[at], RECIPE) != 0) at--;
+  while (at > 0 && strcmp(arguments[at], "--" RECIPE) != 0) at--;
   return at > 0 ? at : count; /* files of earlier versions do not begin with that: they keep their choices */
 }
 

@@ -272,6 +272,18 @@ static void wrong_choices_are_told_the_others(void **state) {
   assert_int_equal(values.split, 0);
 }
 
+static void choices_have_their_words(void **state) {
+  (void)state;
+  static const char *const words[] = {"even", "fixed", "random", "", ""};
+  reset();
+  for (int i = 0; i < 5; i++) {
+    int length;
+    const char *word = options_choice(options_find(options, "split"), i, &length);
+    assert_int_equal(length, strlen(words[i]));
+    assert_memory_equal(word, words[i], length);
+  }
+}
+
 static void units_are_read(void **state) {
   (void)state;
   static const struct {
@@ -420,6 +432,7 @@ int main(void) {
       cmocka_unit_test(lists_are_whole_or_none),
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(removed_options_say_so),
+      cmocka_unit_test(choices_have_their_words),
       cmocka_unit_test(units_are_read),
       cmocka_unit_test(unknown_names_get_the_nearest),
       cmocka_unit_test(flags_take_no_value_and_others_need_one),

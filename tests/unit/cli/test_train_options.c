@@ -1,9 +1,12 @@
 /* The words of training's options: each is the member of its enum that has its place, which nothing but their order says. */
+#include "base/files.h"
 #include "cli/train_options.h"
 #include "data/text/text_perplexity.h"
 #include "train/ranks.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -87,7 +90,75 @@ static void all_words_are_compared(void **state) {
   }
 }
 
+static Status resume_with(const char *name) {
+  train_options_table(&command, table);
+  command.resume = "no/such/run";
+  for (Option *option = table; option->kind != OPTION_GROUP || option->help != NULL; option++)
+    option->given = option->name != NULL && strcmp(option->name, name) == 0;
+  return train_options_resume(&command, table, 0, NULL);
+}
+
+/* What a refusal on --resume lists is what is accepted there. */
+static void what_a_resumed_run_takes_is_listed(void **state) {
+  (void)state;
+  static Option all[TRAIN_OPTIONS_MAX];
+  char list[1024];
+  int listed = 0;
+  train_options_table(&command, all);
+  assert_int_equal(resume_with("batch"), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), "--batch cannot be changed on --resume"));
+  const char *begin = strstr(status_message(), "Accepted with it are ");
+  assert_non_null(begin);
+  snprintf(list, sizeof list, "%s,", begin);
+  for (char *and = strstr(list, " and "); and; and = strstr(and, " and ")) memcpy(and, ",    ", 5);
+  for (const Option *option = all; option->kind != OPTION_GROUP || option->help != NULL; option++) {
+    char name[64];
+    if (option->kind == OPTION_GROUP || strcmp(option->name, "resume") == 0) continue;
+    snprintf(name, sizeof name, " --%s,", option->name);
+    const bool is_listed = strstr(list, name) != NULL;
+    if (resume_with(option->name) != (is_listed ? STATUS_NOT_FOUND : STATUS_BAD_USAGE))
+      fail_msg("--%s is %s, but: %s", option->name, is_listed ? "listed" : "not listed", status_message());
+    listed += is_listed;
+  }
+  assert_int_equal(listed, 23);
+}
+
+/* What is remembered of choices is their words, and nothing has moved. */
+static void choices_are_remembered(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"fp32", "bf16", "auto"}, *const types[] = {"f32", "f16", "bf16"},
+                           *const recipes[] = {"tuned", "paper"};
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 32], program[] = "astra-train", argument[] = "--model=tiny",
+                                                          *argv[] = {program, argument};
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/training/options.txt", folder);
+  for (int i = 0; i < 3 * 3 * 2; i++) {
+    char expected[1024], *text;
+    size_t size;
+    train_options_table(&command, table);
+    TrainOptions *options = &command.train;
+    options->out = folder;
+    options->precision = i % 3, options->dtype = i / 3 % 3, options->recipe = i / 9;
+    options->batch = 8, options->epochs = 2, options->warmup = 5, options->eval_every = 7, options->optimizer.rate = 0.25;
+    options->distill_hidden = 1, options->class_mean_power = 0.5, options->exchange_blocks = 4, options->max_steps = 9;
+    options->early_stopping = 3, options->keep_best = i % 2;
+    assert_int_equal(train_options_remember(options, 2, argv, "/here", 6), STATUS_OK);
+    snprintf(expected, sizeof expected,
+             "--model=tiny\n--recipe\n%s\n--threads\n6\n--batch\n8\n--epochs\n2\n--warmup\n5\n--eval-every\n7\n--learning-rate\n0.25\n"
+             "--distill-hidden\n1\n--class-mean-power\n0.5\n--exchange-blocks\n4\n--max-steps\n9\n--precision\n%s\n--dtype\n%s\n"
+             "--early-stopping\n3\n--%s\n# begun in /here\n# xxh3 ",
+             recipes[i / 9], precisions[i % 3], types[i / 3 % 3], i % 2 ? "keep-best" : "no-keep-best");
+    assert_int_equal(files_read(path, 4096, &text, &size), STATUS_OK);
+    assert_true(size > strlen(expected));
+    text[strlen(expected)] = 0;
+    assert_string_equal(text, expected);
+    free(text);
+  }
+  remove_tree(folder);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(words_are_those_of_their_enums), cmocka_unit_test(all_words_are_compared)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(words_are_those_of_their_enums), cmocka_unit_test(all_words_are_compared),
+                                     cmocka_unit_test(what_a_resumed_run_takes_is_listed), cmocka_unit_test(choices_are_remembered)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

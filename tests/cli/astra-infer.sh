@@ -198,7 +198,7 @@ expect "eval of classes of the same names" 0 eval -c named -n 2 -d folder:pictur
 names '["c0", "c2", "c1", "c3", "c4", "c5", "c6"]'
 expect "rows of classes in the model's order" 0 eval -c model -n 2 -d folder:pictures -q --per-sample rows.csv
 expect "eval of classes in another order" 0 eval -c named -n 2 -d folder:pictures --per-sample swapped.csv; err "they are matched by name"
-row() { awk -F, -v s="$2" '$1 == s { print $3, $4 }' "$work/$1"; } # right or not, and the loss
+row() { awk -F, -v s="$2" '$1 == s { printf "%s %.4f\n", $3, $4 }' "$work/$1"; } # right or not, and the loss
 [ "$(row swapped.csv 1) $(row swapped.csv 2)" = "$(row rows.csv 2) $(row rows.csv 1)" ] && [ "$(row rows.csv 1)" != "$(row rows.csv 2)" ] ||
   report "classes are not matched by name: $(head -n 4 "$work/swapped.csv" "$work/rows.csv")"
 names '["c0", "c2", "c9", "c3", "c4", "c5", "c6"]'

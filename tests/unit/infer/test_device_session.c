@@ -141,7 +141,10 @@ static void answers_under_way_outlive_their_epoch(void **state) {
   assert_true(session_child_send(f.child.control, (WireHeader){.kind = WIRE_CANCEL}, NULL));
   nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* it has heard that */
   assert_true(session_child_read(f.child.control, answer, ANSWER));
-  for (int i = 1; i < MANY; i++) assert_memory_equal(answer + WIRE_STATISTICS, answer + WIRE_STATISTICS + (size_t)i * WIDTH * 4, WIDTH * 4);
+  float *rows = malloc(ANSWER - WIRE_STATISTICS); /* kernels may round rows differently by their place; memory that was freed is far off */
+  memcpy(rows, answer + WIRE_STATISTICS, ANSWER - WIRE_STATISTICS);
+  for (int i = WIDTH; i < MANY * WIDTH; i++) assert_float_equal(rows[i], rows[i % WIDTH], 1e-4);
+  free(rows);
   assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
   assert_int_equal(f.header.kind, WIRE_CANCELLED);
   free(pixels);

@@ -294,8 +294,8 @@ test:
 # What computes: for these the kernels make a difference. Those of autograd, vq, nn and train that only read, write and check are left out.
 NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint json_build layout safetensors) \
     $(addprefix train/test_,metrics plot step_allocation) vq/test_vq_allocation),$(filter autograd/% vq/% nn/% train/%,$(UNIT_TESTS))) \
-  $(addprefix infer/test_,cluster cluster_entropy cluster_tables code_exchange code_exchange_rows collective evaluate_text node node_text selftest \
-    planner_split strategies text_cluster measure)
+  $(addprefix infer/test_,classify_texts cluster cluster_entropy cluster_tables code_exchange code_exchange_rows collective device_session drafter \
+    evaluate_text leader_sequences node node_sequences node_text selftest planner_split strategies text_cluster measure)
 NUMERIC_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(NUMERIC_UNITS)))
 NUMERIC_SCRIPTS = $(call chosen,tests/golden/golden.sh)
 

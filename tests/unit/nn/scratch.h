@@ -1,4 +1,4 @@
-/* A directory for one test program's files, removed with all that is in it; and the place of the shared reference files. */
+/* A directory for one test program's files, removed with all that is in it; and the place of the golden cases. */
 #ifndef TESTS_NN_SCRATCH_H
 #define TESTS_NN_SCRATCH_H
 #include "base/files.h"
@@ -30,14 +30,11 @@ static inline const char *scratch_path(const char *name) {
   return path;
 }
 
-/* "SHARED/golden/name", or NULL with a printed line when it is not there. */
+/* "tests/golden/name"; valid until the next call. */
 static inline const char *golden_path(const char *name) {
-  static char path[512];
-  const char *shared = getenv("ASTRA_SHARED");
-  snprintf(path, sizeof path, "%s/golden/%s", shared ? shared : "../shared", name);
-  if (files_is_dir(path)) return path;
-  printf("skipped: %s is not there (set ASTRA_SHARED)\n", path);
-  return NULL;
+  static char path[256];
+  snprintf(path, sizeof path, "tests/golden/%s", name);
+  return path;
 }
 
 #endif

@@ -4,7 +4,7 @@
 # A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). Lines that begin with "skipped:" say
 # what was left out, and are shown. A crash, a timeout or an output without a summary is one failure. The limit is 120 s unless the source says
 # "limit: SECONDS" near its top; TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves
-# there is a failure. RUNNER, a command, runs programs (of another processor, for example).
+# there is a failure. Its HOME and its cache are its own, too: the user's are neither read nor written. RUNNER, a command, runs programs (of another processor, for example).
 # JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
 # after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places. A test that failed
 # beside others is run once more at the end, alone, and that run counts: its neighbours may have taken the time that it had. Not so one that
@@ -15,6 +15,7 @@ set -um # job control: background tests lead their own process group and get SIG
 BUILD=${BUILD:-build}
 export BUILD
 export LC_ALL=C # what tests read and write: numbers with points, English messages, names in the order of their bytes
+unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY CURL_CA_BUNDLE SSL_CERT_FILE # their servers are on this machine
 PATH=$PWD/$BUILD/bin:$PATH
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 work=$(mktemp -d) || exit 1
@@ -137,7 +138,9 @@ run_one() { # NUMBER PROGRAM
   trap '[ -z "$group" ] || kill -KILL -- "-$group" 2>/dev/null' EXIT
   trap 'exit 130' INT TERM HUP
   export TMPDIR=$folder/t # short: addresses of UNIX sockets have little room
-  mkdir -p "$TMPDIR"
+  export HOME=$folder/home XDG_CACHE_HOME=$folder/cache
+  unset ASTRA_HOME
+  mkdir -p "$TMPDIR" "$HOME"
   run "$2"
   decide "$2"
   report "$2" >"$folder/report"

@@ -33,6 +33,18 @@ run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
 echo '[ "$LC_ALL" = C ] && [ "$(printf %.1f 0.5)" = 0.5 ]' >"$work/points.sh"
 run "locale" 0 env LC_ALL=de_DE.UTF-8 tests/run.sh "$work/points.sh"
 
+# Nothing of the user's comes between tests and their own servers, or is read and written by them: proxies, certificates, data, caches.
+cat >"$work/own.sh" <<'END'
+for name in {http,https,all}_proxy {HTTP,HTTPS,ALL}_PROXY CURL_CA_BUNDLE SSL_CERT_FILE ASTRA_HOME; do [ -z "${!name+set}" ] || { echo "$name is set"; exit 1; }; done
+[ -d "$HOME" ] && [ -z "$(ls -A "$HOME")" ] && [ ! -e "$XDG_CACHE_HOME" ] && mkdir "$XDG_CACHE_HOME" && touch "$HOME/file" "$XDG_CACHE_HOME/file"
+END
+of_user=()
+for variable in {http,https,all}_proxy {HTTP,HTTPS,ALL}_PROXY; do of_user+=("$variable=http://127.0.0.1:9"); done
+for variable in CURL_CA_BUNDLE SSL_CERT_FILE ASTRA_HOME HOME XDG_CACHE_HOME; do of_user+=("$variable=$work/of-user"); done
+mkdir "$work/of-user"
+run "the user's environment" 0 env "${of_user[@]}" tests/run.sh "$work/own.sh" "$work/own.sh"
+[ -z "$(ls -A "$work/of-user")" ] || report "the user's folder has $(ls -A "$work/of-user")"
+
 # A line says how long a test took, and how much of that it computed.
 echo 'for ((i = 0; i < 200000; i++)); do :; done; sleep 0.5' >"$work/both.sh"
 run "times" 0 tests/run.sh "$work/both.sh"

@@ -50,7 +50,7 @@ node            nodejs           nodejs           nodejs          nodejs     nod
 chromium        chromium         chromium         chromium        chromium   -
 avahi-daemon    avahi-daemon     avahi            avahi           avahi      -
 '
-PATH=$PATH:/usr/lib64/openmpi/bin # where Fedora keeps Open MPI
+PATH=$PATH:${OPENMPI_BIN:-/usr/lib64/openmpi/bin} # where Fedora keeps Open MPI
 
 manager=none column=2
 for candidate in apt-get:2 dnf:3 apk:4 pacman:5 brew:6; do

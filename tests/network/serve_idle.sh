@@ -65,7 +65,10 @@ for round in idle busy; do
   kill -KILL "$(session_of w)"
   kill -KILL "${listener[w]}"
   become "gone" 20 "$round: the only worker died"
-  [ $round = idle ] || wait "$stream"
+  if [ $round = busy ]; then
+    wait "$stream"
+    grep -q '"code":"no_device"' "$work/stream" || report "busy: the text under way does not end with no_device: $(tail -c 300 "$work/stream")"
+  fi
   refused "$round: /ready without devices" /ready
   jq -e '.status == "not ready" and (.reason | test("no device"))' "$work/answer" >/dev/null || report "$round: /ready: $(cat "$work/answer")"
   for stream in false true; do

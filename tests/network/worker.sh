@@ -149,7 +149,7 @@ for how in KILL INT; do
   for ((i = 0; i < 100; i++)); do [ -n "$(sessions_of e)" ] && break; sleep 0.1; done
   sleep 0.3
   pids=($(sessions_of e))
-  kill -$how $leader
+  [ ${#pids[@]} -gt 0 ] && kill -$how $leader || report "SIG$how: eval was over too soon"
   wait $leader 2>/dev/null
   no_orphans
 done

@@ -37,7 +37,7 @@ static void nothing_is_lost_without_loss(void **state) {
   (void)state;
   const Reliability modes[2] = {with_deadline, with_retransmit};
   for (int mode = 0; mode < 2; mode++) {
-    Side sides[NODES];
+    static Side sides[NODES];
     MemoryWire *wire = open_sides(sides, NODES, modes[mode], NULL, NULL, NULL);
     run_sides(sides, NODES);
     for (int i = 0; i < NODES; i++) {
@@ -54,7 +54,7 @@ static void nothing_is_lost_without_loss(void **state) {
 
 static void repeated_and_reordered_packets_do_no_harm(void **state) {
   (void)state;
-  Side sides[NODES];
+  static Side sides[NODES];
   MemoryWire *wire = open_sides(sides, NODES, with_retransmit, NULL, confuse, NULL);
   run_sides(sides, NODES);
   for (int i = 0; i < NODES; i++) assert_int_equal(sides[i].missing, 0);
@@ -64,8 +64,9 @@ static void repeated_and_reordered_packets_do_no_harm(void **state) {
 /* Requests of all nodes at a loss of 5% and of 30%: check looks at the sides when all is done. lost [NODES]: that each should have got. */
 static void with_losses(Reliability reliability, void (*check)(Side *sides, const uint64_t *lost)) {
   for (int percent = 5; percent <= 30; percent += 25) {
-    Side sides[NODES];
-    Loss loss = {.share = percent / 100.0};
+    static Side sides[NODES];
+    static Loss loss;
+    loss = (Loss){.share = percent / 100.0};
     uint64_t lost[NODES] = {0};
     MemoryWire *wire = open_sides(sides, NODES, reliability, NULL, lose_some, &loss);
     run_sides(sides, NODES);
@@ -118,7 +119,7 @@ static void retransmission_brings_all_of_it(void **state) {
 static void slowness_is_no_loss(void **state) {
   (void)state;
   for (int strict = 0; strict < 2; strict++) {
-    Side sides[2];
+    static Side sides[2];
     Reliability reliability = with_deadline;
     reliability.deadline = strict ? 0.005 : 0;
     MemoryWire *wire = open_sides(sides, 2, reliability, NULL, NULL, NULL);
@@ -135,7 +136,7 @@ static void slowness_is_no_loss(void **state) {
 
 static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   Reliability reliability = with_retransmit;
   reliability.timeout = 0.2;
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
@@ -152,7 +153,7 @@ static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
 static void a_silent_peer_is_masked(void **state) {
   (void)state;
   for (int strict = 0; strict < 2; strict++) {
-    Side side;
+    static Side side;
     Reliability reliability = with_deadline;
     if (strict) reliability.deadline = 0.05;
     if (!strict) reliability.timeout = 0.2;
@@ -173,7 +174,7 @@ static void a_silent_peer_is_masked(void **state) {
 
 static void a_closed_peer_is_named_or_passed_over(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   pthread_mutex_lock(&wire->lock);
   wire->closed[1] = true;
@@ -223,12 +224,12 @@ static Status give_up(void *context) {
 
 static void whoever_waits_may_give_up(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   double start = clock_now();
   assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
-  assert_true(clock_now() - start < 1);
+  assert_true(clock_now() - start < with_retransmit.timeout / 2);
   close_sides(&side, 1, wire);
 }
 
@@ -248,7 +249,7 @@ static void hostile_packets_are_refused(void **state) {
               {{.request = 1, .type = PACKET_STATUS}, PACKET_STATUS_HEAD, "where nothing is lost"}};
   static const Reliability stream = {.mode = RELIABILITY_STREAM, .timeout = 20};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    Side side;
+    static Side side;
     MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
     open_side(&side, wire, 0, 2, strstr(rows[i].message, "nothing") ? stream : with_deadline, NULL);
     assert_int_equal(transport_thread_begin_request(side.transport, 1, 1, &side.rules, 2, 2), STATUS_OK);
@@ -264,7 +265,7 @@ static void hostile_packets_are_refused(void **state) {
 /* The next request's packets may come first; those of long ago, and of long after, are left out. */
 static void packets_of_other_requests(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   MemoryWire *wire = open_alone(&side, with_deadline, NULL);
   for (int block = 0; block < BLOCKS; block++) {
@@ -291,7 +292,7 @@ static void packets_of_other_requests(void **state) {
 /* What had come by the deadline is not late because this process had no processor to take it. */
 static void who_did_not_look_gives_nothing_up(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   Reliability reliability = with_deadline;
   reliability.deadline = 0.02;
@@ -311,7 +312,7 @@ static void who_did_not_look_gives_nothing_up(void **state) {
 /* A block that one request cuts into parts and the one before does not: what comes of the second part before its request begins. */
 static void parts_may_come_before_their_request(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   const int64_t part_rows[2 * PARTS] = {TOKENS, TOKENS, TOKENS, TOKENS};
   PacketRules cut;
@@ -367,7 +368,7 @@ static pid_t stop_for_a_while(void) {
 
 /* Waits with a deadline of 2 s for packets that `send` brings: all come. */
 static void all_come(void *(*send)(void *wire), TransportCheck *check, void *context) {
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   Reliability reliability = with_deadline;
   reliability.deadline = 2;
@@ -429,7 +430,7 @@ static void *talk_all_the_time(void *argument) {
 /* Answers wake it up more often than it would look around by itself. */
 static void whoever_is_told_things_may_give_up(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   Reliability reliability = with_retransmit;
   reliability.timeout = 2;
@@ -446,7 +447,7 @@ static void whoever_is_told_things_may_give_up(void **state) {
 /* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
 static void who_is_asked_asks_as_well(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   TransportArrival arrivals[NODES];
   Reliability reliability = with_retransmit;
   reliability.timeout = 0.5;
@@ -468,7 +469,7 @@ static void who_is_asked_asks_as_well(void **state) {
 /* Whoever does not know yet how much there is may find it right behind its question. */
 static void what_is_named_is_sent_again(void **state) {
   (void)state;
-  Side side;
+  static Side side;
   MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   assert_int_equal(send_block(&side, (MessageKey){.request = 1}), STATUS_OK);
   wait_for_sent(wire, PACKET_CODES, PACKETS);

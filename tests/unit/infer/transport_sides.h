@@ -9,6 +9,7 @@
 /* Messages of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
 enum { NODES = 3, BLOCKS = 4, PARTS = 2, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
 
+/* In static memory: where an assertion fails, threads of its test go on. */
 typedef struct Side {
   int self, nodes;
   MemoryPlace place;

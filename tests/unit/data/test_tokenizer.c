@@ -152,10 +152,10 @@ static void test_long_pieces_take_no_time(void **state) {
   for (const char *letter = letters; *letter; letter++) {
     memset(text, *letter, LONG);
     for (int j = 0; j < 3; j++) {
-      double started = clock_now();
+      const double started = clock_spent();
       assert_round_trip(all[j], text, LONG, false);
-      if (clock_now() - started > allowed_seconds())
-        fail_msg("100 KB of 0x%02x took %.1f s", (unsigned char)*letter, clock_now() - started);
+      const double seconds = clock_spent() - started;
+      if (seconds > allowed_seconds()) fail_msg("100 KB of 0x%02x took %.1f s of a processor", (unsigned char)*letter, seconds);
     }
   }
   free(text);

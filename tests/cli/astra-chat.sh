@@ -180,7 +180,7 @@ chat=$!
 loads $chat heavy
 since=$EPOCHREALTIME
 kill -INT $chat; wait $chat; code=$?
-holds "$EPOCHREALTIME - $since < 1"
+holds "$EPOCHREALTIME - $since < ${TIME_SCALE:-1}"
 [ $code = 130 ] || report "exit code $code"
 
 # Waits for 30 s at most until so many lines of out, as it grows, have PATTERN: appears COUNT PATTERN

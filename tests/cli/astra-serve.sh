@@ -349,10 +349,10 @@ for signal in INT TERM; do
   device=$(pgrep -P $second) since=$EPOCHREALTIME
   [[ $device =~ ^[0-9]+$ ]] || report "not one device of the first model: $device"
   kill -$signal $second; wait $second; code=$?
-  holds "$EPOCHREALTIME - $since < 1"
+  holds "$EPOCHREALTIME - $since < ${TIME_SCALE:-1}"
   [ $code = 0 ] || report "exit code $code"
   err "stopped before it served"
-  for _ in $(seq 20); do kill -0 "$device" 2>/dev/null || break; sleep 0.1; done
+  for _ in $(seq $((20 * ${TIME_SCALE:-1}))); do kill -0 "$device" 2>/dev/null || break; sleep 0.1; done
   kill -0 "$device" 2>/dev/null && report "the device of the first model is still there"
 done
 

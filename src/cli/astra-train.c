@@ -483,20 +483,21 @@ static const char *first_given(const Option *table, const char *const *names) {
 }
 
 /* Options that would have no effect. Those that settings of experiments give to all rows, with codes or without (--site, --commitment,
- * --codebook-size, --kmeans-samples...), stand. */
+ * --codebook-size, --kmeans-samples, --kmeans-iterations...), stand. */
 static Status check_effect(const TrainOptions *train, const Option *table) {
   static const char *const of_codes[] =
       {"devices",     "map",        "concentration",    "noise",       "noise-warmup",   "noise-covariance",
        "class-token", "class-bias", "class-mean-power", "vq-gradient", "codebook-decay", "dead-below",
        NULL},
                            *const of_noise[] = {"noise-warmup", "noise-covariance", NULL};
+  static const char *const of_kmeans[] = {"kmeans-tolerance", "kmeans-restarts", "kmeans-start", "kmeans-minibatch", NULL};
   const char *name;
   if (train->groups == 0 && (name = first_given(table, of_codes)) != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s is for models with codes: give --groups", name);
   if (train->noise == 0 && (name = first_given(table, of_noise)) != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s is of the noise, whose scale is 0: give --noise", name);
-  if (options_given(table, "codebooks") && options_given(table, "kmeans-restarts"))
-    return status_set(STATUS_BAD_USAGE, "--kmeans-restarts cannot be combined with --codebooks, which takes the place of K-means");
+  if (options_given(table, "codebooks") && (name = first_given(table, of_kmeans)) != NULL)
+    return status_set(STATUS_BAD_USAGE, "--%s cannot be combined with --codebooks, which takes the place of K-means", name);
   if (train->lora_rank > 0 && train->optimizer.kind == OPTIMIZER_MUON)
     return status_set(STATUS_BAD_USAGE, "--optimizer muon moves the matrices of blocks, which --lora freezes, and adapters are AdamW's: "
                                         "leave --optimizer muon out");

@@ -46,6 +46,7 @@ expect "few iterations" 0 init "${tiny[@]}" -g 4 -k 32 --kmeans-iterations 3 --o
 expect "many iterations" 0 init "${tiny[@]}" -g 4 -k 32 --kmeans-iterations 5000 --out many; err "converged after [0-9]* iterations"
 expect "tolerance" 0 init "${tiny[@]}" -g 4 -k 32 --kmeans-tolerance 1 --kmeans-start plus-plus --out coarse; err "converged after 1 iteration, 0 empty clusters"
 out "^0  "; out "^1  "
+expect "iterations over parts of the samples" 0 init "${tiny[@]}" -g 4 -k 32 --kmeans-minibatch 50 --out parts -q; ! cmp -s books/codebooks.safetensors parts/codebooks.safetensors || report "the same codebooks as of all samples"
 holds "$(column mean 2) > 0 && $(column mean 3) < 1 && $(column mean 4) > 1 && $(column mean 4) <= 32 && $(column mean 5) > 50"
 first=$(column mean 3)
 [ -s books/codebooks.safetensors ] && [ -s books/config.json ] && [ ! -e books/model.safetensors ] || report "files of the codebooks"
@@ -96,6 +97,8 @@ expect "few samples" 0 init "${tiny[@]}" -g 4 -k 2 --prediction --kmeans-samples
 # ---- a training that starts from them
 run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained
 ! grep -q k-means "$work/err" || report "the training ran K-means"
+cp -r trained earlier; sed -i '/^# xxh3/d; s/^# begun in /--kmeans-tolerance\n0.1\n&/' earlier/training/options.txt
+run "one begun when it took options of K-means, too" 0 "$bin/astra-train" --resume earlier --max-steps 2 -q
 expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained --dataset "$data" -q; out "^mean "
 expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
 expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; err "trained holds a checkpoint"

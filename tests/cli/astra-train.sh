@@ -47,7 +47,10 @@ for given in "--devices 2" "--map dirichlet" "--noise 0.5" "--noise-warmup 9" "-
   expect "what a plain model has no use for: $given" 2 "${tiny[@]}" --groups 0 $given; err "error: ${given% *} is for models with codes: give --groups$"
 done
 expect "the covariance of no noise" 2 "${tiny[@]}" --groups 4 --noise 0 --noise-covariance joint; err "--noise-covariance is of the noise, whose scale is 0: give --noise"
-expect "restarts of nothing" 2 "${tiny[@]}" --groups 4 --codebooks nowhere --kmeans-restarts 3; err "--kmeans-restarts cannot be combined with --codebooks"
+for given in "--kmeans-tolerance 0.1" "--kmeans-restarts 3" "--kmeans-start random" "--kmeans-minibatch 9"; do
+  # shellcheck disable=SC2086
+  expect "K-means of nothing: $given" 2 "${tiny[@]}" --groups 4 --codebooks nowhere $given; err "error: ${given% *} cannot be combined with --codebooks, which takes the place of K-means$"
+done
 expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"

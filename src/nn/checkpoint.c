@@ -3,6 +3,7 @@
  * finite numbers; a failure may have filled some, and the model must then not be used. */
 #include "nn/checkpoint.h"
 #include "base/gguf.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/model.h"
@@ -89,20 +90,76 @@ static bool scales_are_finite(const LowbitMatrix *matrix, const SafeTensor *tens
 
 /* ---- The whole set of tensors ---- */
 
-bool checkpoint_is_codebook(const char *name) { return strncmp(name, "astra.layers.", 13) == 0 && text_ends_with(name, ".codebook"); }
+/* Tensors that are no parameters but known, by the last parts of their names. */
+static const char *const known_beside[] = {
+    "attn.bias",
+    "attn.masked_bias",        /* masks of GPT-2, which follow from the configuration */
+    "rotary_emb.inv_freq",     /* frequencies of Llama, likewise */
+    "embeddings.position_ids", /* 0, 1, 2 ..., in files of earlier libraries */
+    "embeddings.mask_token",   /* of pretraining on masked images */
+    "pooler.dense.weight",
+    "pooler.dense.bias", /* ViTModel's, which no classifier uses */
+    "lm_head.weight",    /* a second copy of a tied head; or a classifier takes its place */
+    "score.weight",
+    "classifier.weight",
+    "classifier.bias", /* a classifier where there is none in the model */
+};
 
-/* How many tensors are parameters. Codebooks are not, nor is what follows from the configuration (masks "attn.bias" and
- * "attn.masked_bias", "rotary_emb.inv_freq") and, in a model whose head is its token table, a second copy of that. */
-static size_t count_parameters(const CheckpointFiles *files, const ModelConfig *config) {
-  size_t count = 0;
+/* Also what lies below "astra.", codebooks above all: the configuration says what of it is used, and training may make a plain model. */
+static bool is_known_beside(const char *name) {
+  if (strncmp(name, "astra.", 6) == 0) return true;
+  for (size_t i = 0; i < sizeof known_beside / sizeof *known_beside; i++) {
+    const size_t length = strlen(name), end = strlen(known_beside[i]);
+    if (text_ends_with(name, known_beside[i]) && (length == end || name[length - end - 1] == '.')) return true;
+  }
+  return false;
+}
+
+/* used [tensors of all files, one after the other]. */
+static void mark_used(const CheckpointFiles *files, const SafeTensor *tensor, bool *used) {
+  for (size_t i = 0; i < files->count; used += files->list[i++].count)
+    for (size_t j = 0; j < files->list[i].count; j++) used[j] |= tensor == &files->list[i].list[j];
+}
+
+/* A run may open one checkpoint several times, as its own teacher or to draft with: what has just been said is not said again. */
+static void warn_unused(const CheckpointFiles *files, size_t count, const char *first) {
+  static uint64_t said;
+  char text[1024];
+  snprintf(text, sizeof text, "%zu tensor%s of %.600s belong%s to no parameter of the model, the first is %.100s: %s not used%s", count,
+           text_plural((int64_t)count), files->count == 1 ? files->list[0].path : files->path, count == 1 ? "s" : "", first,
+           count == 1 ? "it is" : "they are", strstr(first, ".lora_") ? "; merge adapters into the weights that they belong to first" : "");
+  const uint64_t digest = safe_digest_of(text, strlen(text));
+  if (digest != said) log_warning("%s", text);
+  said = digest;
+}
+
+/* Warns of tensors that belong to no parameter, as the numbers of a model that they were part of would be other ones. *count: how many.
+ * Adapters of the model are in no file. */
+static Status check_unused(const CheckpointFiles *files, Model *model, size_t *count) {
+  const ParamSet *set = model_params(model);
+  const char *first = NULL;
+  size_t tensors = 0;
+  for (size_t i = 0; i < files->count; i++) tensors += files->list[i].count;
+  bool *used = calloc(tensors + 1, sizeof *used), *next = used;
+  *count = 0;
+  if (!used) return status_no_memory(files->path, "opening it");
+  for (size_t i = 0; i < set->count; i++) {
+    char scale[LOWBIT_SCALE_NAME];
+    if (model_is_adapter(model, i)) continue;
+    const SafeTensor *tensor = checkpoint_files_find(files, set->list[i].name);
+    mark_used(files, tensor, used);
+    if (tensor && tensor->lowbit == LOWBIT_NONE && tensor->dtype == SAFE_I8)
+      mark_used(files, checkpoint_files_find(files, lowbit_checkpoint_scale_name(scale, &set->list[i])), used);
+  }
   for (size_t i = 0; i < files->count; i++)
-    for (size_t j = 0; j < files->list[i].count; j++) {
-      const char *name = files->list[i].list[j].name;
-      const bool follows = text_ends_with(name, ".attn.bias") || text_ends_with(name, ".attn.masked_bias") ||
-                           text_ends_with(name, ".rotary_emb.inv_freq") || (config->tied && strcmp(name, "lm_head.weight") == 0);
-      count += !checkpoint_is_codebook(name) && !(follows && config_is_decoder(config));
+    for (size_t j = 0; j < files->list[i].count; j++, next++) {
+      if (*next || is_known_beside(files->list[i].list[j].name)) continue;
+      if (!first) first = files->list[i].list[j].name;
+      ++*count;
     }
-  return count;
+  free(used);
+  if (first) warn_unused(files, *count, first);
+  return STATUS_OK;
 }
 
 /* BAD_FILE when the files hold more blocks than the model: the first blocks of a deeper model compute nonsense. */
@@ -304,7 +361,8 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
   }
   if (mapping->block && mprotect(mapping->block, mapping->bytes, PROT_READ) != 0)
     return status_set(STATUS_IO, "%s: cannot make the parameters read-only", directory);
-  return STATUS_OK;
+  size_t unused;
+  return set->values ? STATUS_OK : check_unused(&mapping->files, model, &unused); /* else checkpoint_load_params has looked */
 }
 
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping) {
@@ -434,7 +492,6 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
         (tensor->dims != own->dims || memcmp(tensor->shape + 1, own->shape + 1, (size_t)(own->dims - 1) * sizeof *own->shape) != 0))
       return shape_error(files, param, tensor);
     report->new_head = true;
-    report->missing += !tensor;
   }
   return STATUS_OK;
 }
@@ -442,11 +499,10 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
 /* ---- one parameter */
 
 /* look: only whether it can be read. */
-static Status load_one(const CheckpointFiles *files, Param *param, bool look, CheckpointReport *report, size_t *used) {
+static Status load_one(const CheckpointFiles *files, Param *param, bool look, CheckpointReport *report) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
   if (!tensor) return missing(files, param);
   LowbitMatrix matrix;
-  ++*used;
   TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));
   if (matrix.kind != LOWBIT_NONE) return lowbit_checkpoint_refuse(files, param);
   if (fits(param, tensor)) return look ? STATUS_OK : checkpoint_read(files, tensor, param->tensor.value);
@@ -467,25 +523,22 @@ static Status load_one(const CheckpointFiles *files, Param *param, bool look, Ch
 
 static Status load_all(const CheckpointFiles *files, Model *model, bool look, Rng *rng, CheckpointReport *report) {
   ParamSet *set = model_params(model);
-  size_t used = 0;
   TRY(check_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
     Param *param = &set->list[i];
     const SafeTensor *tensor = checkpoint_files_find(files, param->name);
     if (model_is_adapter(model, i)) continue;
     if (param->frozen && (look || !set->frozen_values)) { /* mapped, or to be */
-      used++;
       if (look) TRY(find_fitting(files, param, &tensor));
     } else if (param->fitted && !(tensor && fits(param, tensor))) {
       report->unfitted++;
     } else if (param->optional && report->new_head) {
       if (!look) param_initialise_one(param, rng);
     } else {
-      TRY(load_one(files, param, look, report, &used));
+      TRY(load_one(files, param, look, report));
     }
   }
-  report->unused = (int)(count_parameters(files, model_config(model)) - used);
-  return STATUS_OK;
+  return check_unused(files, model, &report->unused);
 }
 
 static Status open_and_load(Model *model, const char *path, bool look, Rng *rng, CheckpointReport *report) {

@@ -37,14 +37,15 @@ typedef struct CheckpointReport {
   bool resized_positions; /* position embeddings were interpolated (bicubic) to another image size */
   int unfitted;           /* parameters of rotations that are absent, as in a plain model's file, or of another shape, as for other image
                            * sizes: they come with the codebooks */
-  int missing, unused;    /* optional tensors that are absent; tensors of the file that no parameter uses */
+  size_t unused;          /* tensors of the files that belong to no parameter and are not known beside them; there is a warning then */
 } CheckpointReport;
 
 /* Reads parameters of `model` (allocated) from path: a directory, a .safetensors or a GGUF file. Accepts F32, F16, BF16, of GGUF files also
  * blocks; names with and without the "vit.", "transformer." or "model." in front; with and without a classifier. Adapters are in no file
- * and are left alone, as are frozen parameters without memory of their own (checkpoint_map_params). A second copy of a tied head
- * ("lm_head.weight") is ignored. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE; the message
- * names the tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined.
+ * and are left alone, as are frozen parameters without memory of their own (checkpoint_map_params). Tensors that belong to no parameter
+ * are ignored: with a warning, unless published checkpoints usually hold them, as a second copy of a tied head. Shapes that fit neither
+ * exactly nor through a new head or interpolation are BAD_FILE; the message names the tensor, both shapes and what to do. `rng` initialises
+ * a new head; `report` may be NULL. After a failure values are undefined.
  */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
@@ -59,7 +60,7 @@ Status checkpoint_check_finite(const char *path, const char *name, const real *v
  * only the frozen ones (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
  * whose operations take them stay there as they are (Tensor.narrow), as do blocks of GGUF files and what astra-quantize wrote
  * (Tensor.lowbit); all others are widened once into one fresh shared read-only block. Names and shapes must be exactly those of the
- * configuration. Keep *mapping until the model is freed. */
+ * configuration; a warning names a tensor that belongs to none, as above. Keep *mapping until the model is freed. */
 typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);
 void checkpoint_unmap(CheckpointMapping *mapping);

@@ -6,9 +6,6 @@
 
 enum { SHARD_INDEX_MAX = 1024 };
 
-/* Whether a tensor of this name is a codebook: those are in the files but are not parameters. */
-bool checkpoint_is_codebook(const char *name);
-
 typedef struct CheckpointFiles {
   char *path;  /* as the user gave it: for messages */
   char *index; /* the index that named the files, or NULL: for messages */

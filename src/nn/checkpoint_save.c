@@ -1,6 +1,7 @@
 /* Writing a checkpoint, or only codebooks. Invariant: every file is written whole beside its place and renamed, config.json last, and
  * nothing is written at all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "autograd/narrow.h"
+#include "base/text.h"
 #include "nn/checkpoint_internal.h"
 #include "nn/json_build.h"
 #include "nn/model_internal.h"
@@ -196,12 +197,14 @@ static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *co
   return STATUS_OK;
 }
 
+static bool is_codebook(const char *name) { return strncmp(name, "astra.layers.", 13) == 0 && text_ends_with(name, ".codebook"); }
+
 /* NOT_FOUND, with nothing open, when the files are absent or hold no codebook at all. */
 static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
   TRY(checkpoint_files_open(files, path));
   for (size_t i = 0; i < files->count; i++)
     for (size_t j = 0; j < files->list[i].count; j++)
-      if (checkpoint_is_codebook(files->list[i].list[j].name)) return STATUS_OK;
+      if (is_codebook(files->list[i].list[j].name)) return STATUS_OK;
   checkpoint_files_close(files);
   return status_set(STATUS_NOT_FOUND,
                     "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",

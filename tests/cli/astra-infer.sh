@@ -146,6 +146,17 @@ expect "a directory, quiet" 0 -c model -n 2 folder -q; silent err
 cp -r "$work/model" "$work/unprepared"; rm "$work/unprepared/preprocessor_config.json"
 expect "a model that does not say how its images are prepared" 0 -c ./unprepared -n 2 red.png red.png -q; err "warning: ./unprepared has no preprocessor_config.json: images are resized bilinearly"
 [ "$(grep -c preprocessor_config "$work/err")" = 1 ] || report "$name: it is said more than once"
+# Adapters that nobody has merged, in a shard of their own: the answers are those of the model below them. Said once, by whoever loads them.
+mkdir "$work/adapted"; cp "$work"/model/*.json "$work/adapted"; cp "$work/model/model.safetensors" "$work/adapted/base.safetensors"
+header='{"vit.encoder.layer.0.attention.attention.query.lora_A.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"vit.encoder.layer.0.attention.attention.query.lora_B.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]}}'
+{ printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s\0\0\0\0\0\0\0\0" "$header"; } >"$work/adapted/lora.safetensors"
+echo '{"weight_map": {"a": "base.safetensors", "b": "lora.safetensors"}}' >"$work/adapted/model.safetensors.index.json"
+unused="warning: 2 tensors of [^ ]*adapted belong to no parameter of the model, the first is vit.encoder.layer.0.attention.attention.query.lora_A.weight: they are not used; merge adapters"
+expect "adapters beside the weights" 0 -c ./adapted -n 4 red.png -q; err "$unused"; [ "$(wc -l <"$work/err")" = 1 ] || report "$name: said more than once"
+for checkpoint in adapted model; do
+  name="training from $checkpoint"; "$bin/astra-train" --model "$work/$checkpoint" --dataset cifar100-sample --data-dir datasets --dry-run >"$work/out" 2>"$work/err" || report "exit code $?"
+  [ "$(grep -c "no parameter" "$work/err")" = "$([ $checkpoint = model ] && echo 0 || echo 1)" ] || report "warnings of tensors"
+done
 expect "a directory without images" 1 -c model -n 2 empty; err "empty: a directory without images (jpg, .*tiff)"
 cp "$work/folder/readme.txt" "$work/words.png"
 expect "not an image" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"

@@ -2,6 +2,8 @@
  * widening is exact. */
 #ifndef AUTOGRAD_NARROW_H
 #define AUTOGRAD_NARROW_H
+#include "autograd/real.h"
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -10,6 +12,9 @@ typedef enum NarrowKind {
   NARROW_F16, /* IEEE 754 half: 1 sign, 5 exponent, 10 fraction bits */
   NARROW_BF16 /* bfloat16: the upper half of a float */
 } NarrowKind;
+
+/* Of a number in this form; NARROW_NONE: of a real. */
+static inline size_t narrow_kind_bytes(NarrowKind kind) { return kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t); }
 
 static inline float narrow_float_of_bits(uint32_t bits) {
   float value;

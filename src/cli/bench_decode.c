@@ -123,16 +123,16 @@ static void fill_codes(DecodeBench *b, int sequence, Rng *rng) {
 static Status open_sequences(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   const ModelConfig *config = model_config(b->model);
-  const int64_t tokens = c->length + c->rows, width = config_kv_width(config);
-  KvPagesSetup setup = {
-      .cache = {.blocks = config->blocks, .width = width, .max = tokens, .kind = c->model.weights > 0 ? NARROW_F16 : NARROW_NONE},
-      .page = KV_PAGES_TOKENS,
-      .heads = config->kv_heads,
-      .sequences = (int)c->sequences};
-  const int64_t pages = (tokens + setup.page - 1) / setup.page;
-  setup.bytes = c->sequences * pages * 2 * config->blocks * setup.page * width * (int64_t)sizeof(real);
+  const int64_t tokens = c->length + c->rows;
+  KvPagesSetup setup = {.cache = {.blocks = config->blocks,
+                                  .width = config_kv_width(config),
+                                  .max = tokens,
+                                  .kind = c->model.weights > 0 ? NARROW_F16 : NARROW_NONE},
+                        .page = KV_PAGES_TOKENS,
+                        .heads = config->kv_heads,
+                        .sequences = (int)c->sequences};
   if (c->codes > 0) TRY(add_codewords(b, &setup.cache));
-  setup.bytes += c->sequences * c->codes * config->blocks * setup.cache.sites * (int64_t)setup.cache.token_bytes;
+  setup.bytes = kv_pages_bytes(&setup);
   TRY(kv_pages_new(&b->pages, &setup));
   if ((b->ids = malloc((size_t)(c->sequences * tokens) * sizeof *b->ids)) == NULL) return status_no_memory(NULL, "token ids");
   Rng rng;

@@ -254,7 +254,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
       .blocks = config->blocks,
       .width = config_kv_width(config),
   };
-  full.number_bytes = weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
+  full.number_bytes = (int64_t)narrow_kind_bytes(weights->cache_kind);
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
   g->memory = (GenerateMemory){.weights = bytes,
                                .codebooks = (int64_t)weights->codeword_bytes,

@@ -25,14 +25,12 @@ struct Drafter {
 /* One text, which nothing is shared with. */
 static Status make_pages(Drafter *d, const NodeSetup *setup) {
   const ModelConfig *config = setup->weights->config;
-  const int64_t width = config_kv_width(config);
   const NarrowKind kind = setup->weights->drafts->cache_kind;
-  const int64_t row = 2 * config->blocks * width * (kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t));
-  const KvPagesSetup pages = {.cache = {.blocks = config->blocks, .width = width, .max = d->max, .kind = kind},
-                              .heads = config->kv_heads,
-                              .page = KV_PAGES_TOKENS,
-                              .bytes = (d->max + KV_PAGES_TOKENS - 1) / KV_PAGES_TOKENS * KV_PAGES_TOKENS * row,
-                              .sequences = 1};
+  KvPagesSetup pages = {.cache = {.blocks = config->blocks, .width = config_kv_width(config), .max = d->max, .kind = kind},
+                        .heads = config->kv_heads,
+                        .page = KV_PAGES_TOKENS,
+                        .sequences = 1};
+  pages.bytes = kv_pages_bytes(&pages);
   int64_t shared;
   TRY(kv_pages_new(&d->pages, &pages));
   return kv_pages_join(d->pages, &(int32_t){0}, 1, &(KvSpans){.in_full = true}, d->max, &d->place, &shared);

@@ -57,16 +57,11 @@ struct NodeSequences {
 
 /* ---- beginning and end ---- */
 
-/* Of as many sequences as were agreed on, each of them the longest: none ever waits for another's memory. It is committed as it is used. */
+/* Of as many sequences as were agreed on. Their memory is committed as it is used. */
 static Status make_pages(NodeSequences *q, const KvCacheSetup *cache) {
-  const int64_t number = cache->kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
-  const int64_t tokens = (cache->max + KV_PAGES_TOKENS - 1) / KV_PAGES_TOKENS * KV_PAGES_TOKENS;
-  const int64_t row = 2 * cache->blocks * cache->width * number, codes = cache->blocks * cache->sites * (int64_t)cache->token_bytes;
-  const KvPagesSetup setup = {.cache = *cache,
-                              .heads = (int)q->setup->weights->config->kv_heads,
-                              .page = KV_PAGES_TOKENS,
-                              .bytes = q->setup->sequences * (tokens * row + cache->max * codes),
-                              .sequences = q->setup->sequences};
+  KvPagesSetup setup = {
+      .cache = *cache, .heads = (int)q->setup->weights->config->kv_heads, .page = KV_PAGES_TOKENS, .sequences = q->setup->sequences};
+  setup.bytes = kv_pages_bytes(&setup);
   return kv_pages_new(&q->pages, &setup);
 }
 

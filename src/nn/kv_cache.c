@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t number_bytes(const KvCacheSetup *setup) { return setup->kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t); }
-
 static bool allocate(KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;
   size_t max = (size_t)setup->max, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites, rows = blocks * max * (size_t)setup->width;
-  cache->keys = malloc(rows * number_bytes(setup));
-  cache->values = malloc(rows * number_bytes(setup));
+  cache->keys = malloc(rows * narrow_kind_bytes(setup->kind));
+  cache->values = malloc(rows * narrow_kind_bytes(setup->kind));
   cache->lost = malloc(blocks * max);
   cache->any_lost = calloc(blocks, sizeof *cache->any_lost);
   if (sites == 0) return cache->keys && cache->values && cache->lost && cache->any_lost;
@@ -66,7 +64,7 @@ uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position) {
 }
 
 static size_t block_start(const KvCache *cache, int block) {
-  return (size_t)(block * cache->setup.max * cache->setup.width) * number_bytes(&cache->setup);
+  return (size_t)(block * cache->setup.max * cache->setup.width) * narrow_kind_bytes(cache->setup.kind);
 }
 
 Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void *to) {
@@ -82,7 +80,7 @@ Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, c
   if (count > kv_cache_room(cache))
     return status_set(STATUS_BAD_VALUE, "%lld tokens after %lld: the cache has room for %lld in all", (long long)count,
                       (long long)(cache->remote + cache->rows), (long long)cache->setup.max);
-  size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * number_bytes(&cache->setup);
+  size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * narrow_kind_bytes(cache->setup.kind);
   TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, k, (uint8_t *)cache->keys + at));
   TRY(kv_cache_write(cache->setup.kind, count * cache->setup.width, v, (uint8_t *)cache->values + at));
   if (!lost) return STATUS_OK;
@@ -113,7 +111,7 @@ int64_t kv_cache_bytes(const KvCache *cache, int64_t *codes) {
                         .local = cache->rows,
                         .blocks = setup->blocks,
                         .width = setup->width,
-                        .number_bytes = (int64_t)number_bytes(setup)};
+                        .number_bytes = (int64_t)narrow_kind_bytes(setup->kind)};
   const KvShape coded = {
       .tokens = cache->remote, .blocks = setup->blocks, .sites = setup->sites, .token_bytes = (int64_t)setup->token_bytes};
   *codes = kv_cache_predict(&coded);

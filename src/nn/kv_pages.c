@@ -105,16 +105,29 @@ static bool allocate(KvPages *p) {
   return p->codewords && p->head && p->free_head && p->codes && p->lost && p->any_lost && p->head_ids;
 }
 
+static int64_t longest_pages(const KvPagesSetup *setup) { return (setup->cache.max + setup->page - 1) / setup->page; }
+
+static size_t page_bytes(const KvPagesSetup *setup) {
+  const KvCacheSetup *cache = &setup->cache;
+  return 2 * (size_t)(cache->blocks * setup->page * cache->width) * narrow_kind_bytes(cache->kind);
+}
+
+int64_t kv_pages_bytes(const KvPagesSetup *setup) {
+  const KvCacheSetup *cache = &setup->cache;
+  const int64_t codes = cache->max * cache->blocks * cache->sites * (int64_t)cache->token_bytes;
+  return setup->sequences * (longest_pages(setup) * (int64_t)page_bytes(setup) + codes);
+}
+
 Status kv_pages_new(KvPages **out, const KvPagesSetup *setup) {
   const KvCacheSetup *cache = &setup->cache;
   KvPages *p = calloc(1, sizeof *p);
   *out = NULL;
   if (!p) return status_no_memory(NULL, "keys and values");
   p->setup = *setup;
-  p->row_bytes = (size_t)cache->width * (cache->kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t));
-  p->page_bytes = 2 * (size_t)(cache->blocks * setup->page) * p->row_bytes;
+  p->row_bytes = (size_t)cache->width * narrow_kind_bytes(cache->kind);
+  p->page_bytes = page_bytes(setup);
   p->token_code_bytes = (size_t)(cache->blocks * cache->sites) * cache->token_bytes;
-  p->list_max = (cache->max + setup->page - 1) / setup->page;
+  p->list_max = longest_pages(setup);
   p->pages = setup->bytes / (int64_t)p->page_bytes;
   p->heads = cache->sites > 0 ? 2 * setup->sequences : 0; /* as many unused ones as used ones */
   if (p->pages < p->list_max) {

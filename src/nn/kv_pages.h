@@ -36,6 +36,10 @@ typedef struct KvPagesSetup {
 
 enum { KV_PAGES_TOKENS = 32 /* the usual page */, KV_PAGES_SPANS = 64 };
 
+/* `bytes` of a setup whose other members are set: of as many sequences as it says, each of them the longest, so that none ever waits for
+ * another's memory. */
+int64_t kv_pages_bytes(const KvPagesSetup *setup);
+
 /* NO_MEMORY, or BAD_VALUE: fewer bytes than the longest sequence takes. */
 Status kv_pages_new(KvPages **pages, const KvPagesSetup *setup);
 void kv_pages_free(KvPages *pages); /* accepts NULL */

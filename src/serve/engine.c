@@ -74,8 +74,7 @@ struct Engine {
 /* Of keys and values in full. */
 static int64_t token_bytes(const EngineOptions *options) {
   const ModelConfig *config = options->weights->config;
-  const int64_t number = options->weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
-  return 2 * config->blocks * config_kv_width(config) * number;
+  return 2 * config->blocks * config_kv_width(config) * (int64_t)narrow_kind_bytes(options->weights->cache_kind);
 }
 
 /* By the engine's thread, or before it runs. */

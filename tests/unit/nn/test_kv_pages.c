@@ -546,6 +546,25 @@ static void marks_of_rows_in_full(void **state) {
   kv_pages_free(pages);
 }
 
+/* As many of the longest sequences as there may be find a place at the same time, and no page is more than they take. */
+static void bytes_of_a_setup_are_those_of_its_sequences(void **state) {
+  (void)state;
+  for (int variant = 0; variant < 4; variant++) {
+    const bool codes = variant % 2;
+    KvPagesSetup setup = setup_of(codes, variant < 2 ? NARROW_NONE : NARROW_BF16, 1);
+    KvPages *pages;
+    setup.bytes = kv_pages_bytes(&setup);
+    assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
+    if (!codes) assert_int_equal(pages->pages, setup.sequences * pages->list_max);
+    for (int i = 0; i < setup.sequences; i++) {
+      Text text = numbered(9, MAX);
+      text.ids[0] = 100 + i;
+      assert_int_equal(open_text(pages, &text, &(KvSpans){.count = 0}), 0);
+    }
+    kv_pages_free(pages);
+  }
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   KvPagesSetup setup = setup_of(false, NARROW_NONE, 10);
@@ -617,6 +636,7 @@ int main(void) {
                                      cmocka_unit_test(a_prompt_is_taken_from_a_cache),
                                      cmocka_unit_test(losses_behind_shared_codes),
                                      cmocka_unit_test(what_nobody_shares_is_truncated),
+                                     cmocka_unit_test(bytes_of_a_setup_are_those_of_its_sequences),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,11 +75,9 @@ enum { PLACE = 24 };
 
 /* "3", or "3.k" and "3.v" where a block has two codebooks. */
 static const char *place_of(const ModelConfig *config, int64_t index, char text[PLACE]) {
-  int sites = config_sites(config);
-  snprintf(text, PLACE, "%lld%s", (long long)(config_first_coded(config) + index / sites),
-           sites == 1           ? ""
-           : index % sites == 0 ? ".k"
-                                : ".v");
+  const int sites = config_sites(config);
+  snprintf(text, PLACE, "%lld%s%s", (long long)(config_first_coded(config) + index / sites), sites == 1 ? "" : ".",
+           sites == 1 ? "" : config_site_name(sites, index));
   return text;
 }
 

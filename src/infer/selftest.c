@@ -58,8 +58,8 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
 /* Of several bit rates the tensors of that with the most groups are called `name`, those of another one groupsR.NAME. */
 enum { RATE_NAME = 96 };
 static const char *rate_name(const ModelConfig *config, const char *name, char text[RATE_NAME]) {
-  if (config_rates(config) <= 1 || config_rate(config) == config_rates(config) - 1) return name;
-  snprintf(text, RATE_NAME, "groups%d.%s", config->astra.groups, name);
+  char rate[CONFIG_RATE_PREFIX];
+  snprintf(text, RATE_NAME, "%s%s", config_rate_prefix(config, config_rate(config), rate), name);
   return text;
 }
 
@@ -168,18 +168,15 @@ static Status read_texts(const SafeFile *file, const ModelConfig *config, Sample
 /* ---- codes ---- */
 
 static Status read_codes(const SafeFile *file, const Weights *weights, Samples *samples) {
-  static const char *const kv[2] = {"k", "v"};
-  const int sites = config_sites(weights->config);
   int64_t shape[3] = {samples->count, samples->tokens, weights->config->astra.groups};
-  char codes[64], name[RATE_NAME];
+  char codes[64], place[CONFIG_CODEBOOK_PLACE], name[RATE_NAME];
   TRY(read_integers(file, "device_of", 1, &samples->tokens, &samples->device_of));
   samples->sets = weights->book_count;
   samples->groups = shape[2];
   samples->codes = calloc((size_t)samples->sets, sizeof(int32_t *));
   if (!samples->codes) return status_no_memory(NULL, "the sample codes");
   for (int i = 0; i < samples->sets; i++) {
-    snprintf(codes, sizeof codes, "codes.astra.layers.%d.%s", config_first_coded(weights->config) + i / sites,
-             sites == 1 ? "x" : kv[i % sites]);
+    snprintf(codes, sizeof codes, "codes.%s", config_codebook_place(weights->config, i, place));
     TRY(read_integers(file, rate_name(weights->config, codes, name), 3, shape, &samples->codes[i]));
     for (int64_t j = 0; j < shape[0] * shape[1] * shape[2]; j++) {
       if (samples->codes[i][j] < 0 || samples->codes[i][j] >= weights->config->astra.codebook_size)

@@ -148,7 +148,7 @@ static Status save_tensors(const char *directory, const SafeItem *items, size_t 
 /* Tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. Of several bit rates the one with
  * the most groups has these names, so that programs that know one rate use it, and the others astra.layers.L.<site>.groupsG.codebook. */
 
-enum { CODEBOOK_NAME = 64, CODEBOOK_DIMS = 3 };
+enum { CODEBOOK_NAME = 96, CODEBOOK_DIMS = 3 };
 
 /* Of all rates; 0 for a plain model. */
 static int64_t codebooks_count(const ModelConfig *config) { return config_rates(config) * config_codebooks(config); }
@@ -157,12 +157,9 @@ static int64_t codebooks_count(const ModelConfig *config) { return config_rates(
 static int rate_of(const ModelConfig *config, int64_t index) { return (int)(index / config_codebooks(config)); }
 
 static void name_of(const ModelConfig *config, int64_t index, const char *what, char name[CODEBOOK_NAME]) {
-  static const char *const both[] = {"k", "v"};
-  const int64_t sites = config_sites(config), place = index % config_codebooks(config), block = config_first_coded(config) + place / sites;
-  const int rate = rate_of(config, index);
-  char of_rate[24] = "";
-  if (rate < config_rates(config) - 1) snprintf(of_rate, sizeof of_rate, "groups%d.", config_rate_groups(config, rate));
-  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s%s", (long long)block, sites == 1 ? "x" : both[place % sites], of_rate, what);
+  char place[CONFIG_CODEBOOK_PLACE], rate[CONFIG_RATE_PREFIX];
+  snprintf(name, CODEBOOK_NAME, "%s.%s%s", config_codebook_place(config, index % config_codebooks(config), place),
+           config_rate_prefix(config, rate_of(config, index), rate), what);
 }
 
 /* index: as config_codebooks counts, the rates behind one another */

@@ -436,6 +436,21 @@ int64_t config_codebooks(const ModelConfig *config) {
   return config->astra.groups > 0 ? (int64_t)(config_end_coded(config) - config_first_coded(config)) * config_sites(config) : 0;
 }
 
+const char *config_site_name(int sites, int64_t index) { return sites == 1 ? "x" : index % sites == 0 ? "k" : "v"; }
+
+const char *config_codebook_place(const ModelConfig *config, int64_t index, char text[CONFIG_CODEBOOK_PLACE]) {
+  const int sites = config_sites(config);
+  snprintf(text, CONFIG_CODEBOOK_PLACE, "astra.layers.%lld.%s", (long long)(config_first_coded(config) + index / sites),
+           config_site_name(sites, index));
+  return text;
+}
+
+const char *config_rate_prefix(const ModelConfig *config, int rate, char text[CONFIG_RATE_PREFIX]) {
+  text[0] = '\0';
+  if (rate < config_rates(config) - 1) snprintf(text, CONFIG_RATE_PREFIX, "groups%d.", config_rate_groups(config, rate));
+  return text;
+}
+
 int64_t config_prediction_inputs(const ModelConfig *config, int64_t block) {
   const bool after_exact = config_first_coded(config) > 0 && block == config_first_coded(config);
   return after_exact ? config->width : config_sites(config) * config_site_width(config);

@@ -129,6 +129,15 @@ int64_t config_prediction_inputs(const ModelConfig *config, int64_t block); /* n
 bool config_plain_prediction(const AstraConfig *astra); /* as earlier versions made them: with neither exact_first nor position_mean */
 int64_t config_known_width(const ModelConfig *config);  /* the most of them; 0 without predictions */
 
+/* Parts of tensors' names. A site of a block that has so many: "x", or "k" and "v"; `index` may count on from block to block. */
+const char *config_site_name(int sites, int64_t index);
+/* The block and site of a codebook, as config_codebooks counts them: "astra.layers.3.k". */
+enum { CONFIG_CODEBOOK_PLACE = 48 };
+const char *config_codebook_place(const ModelConfig *config, int64_t index, char text[CONFIG_CODEBOOK_PLACE]);
+/* What tells the tensors of a bit rate from those of others: "groups2.", or "" of the rate with the most groups. */
+enum { CONFIG_RATE_PREFIX = 24 };
+const char *config_rate_prefix(const ModelConfig *config, int rate, char text[CONFIG_RATE_PREFIX]);
+
 /* Sent per token over all blocks: G ceil(log2 K) for each codebook, and with exact_first the bits of its id, ceil(log2 V), which all
  * devices need. */
 double config_bits_per_token(const ModelConfig *config);

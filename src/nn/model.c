@@ -113,11 +113,11 @@ static void describe_rotations(Model *model) {
       block->prediction = add_linear(model, width, inputs, false, true, prefix, two ? "prediction_key" : "prediction");
       if (two) block->prediction_value = add_linear(model, width, inputs, false, true, prefix, "prediction_value");
       for (int rate = 0; rate < config_rates(c) - 1; rate++) { /* the order of prediction_place */
-        char name[48];
-        const int groups = config_rate_groups(c, rate);
-        snprintf(name, sizeof name, "groups%d.%s", groups, two ? "prediction_key" : "prediction");
+        char name[48], which[CONFIG_RATE_PREFIX];
+        config_rate_prefix(c, rate, which);
+        snprintf(name, sizeof name, "%s%s", which, two ? "prediction_key" : "prediction");
         add_linear(model, width, inputs, false, true, prefix, name);
-        snprintf(name, sizeof name, "groups%d.prediction_value", groups);
+        snprintf(name, sizeof name, "%sprediction_value", which);
         if (two) add_linear(model, width, inputs, false, true, prefix, name);
       }
     }

@@ -398,7 +398,8 @@ void emulate_swap_usage(Emulation *emulation) {
 }
 
 const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]) {
-  const char *site = emulation->sites == 1 ? "" : index % emulation->sites == 0 ? " k" : " v";
-  snprintf(text, EMULATE_PLACE, "block %d%s", emulation->first + index / emulation->sites, site);
+  const bool one = emulation->sites == 1;
+  snprintf(text, EMULATE_PLACE, "block %d%s%s", emulation->first + index / emulation->sites, one ? "" : " ",
+           one ? "" : config_site_name(emulation->sites, index));
   return text;
 }

@@ -61,7 +61,7 @@ static int64_t teacher_digest(const ParamSet *params) {
 /* The checkpoint is read back from disk, so what is written here is what any reader must find.
  */
 
-enum { NAME = 64, FIXED = 6, OF_RATE = 2 /* tensors beside the codes: in all, and of each bit rate */ };
+enum { NAME = 96, FIXED = 6, OF_RATE = 2 /* tensors beside the codes: in all, and of each bit rate */ };
 
 typedef struct Selftest {
   Model *model;
@@ -98,10 +98,9 @@ static bool is_largest_rate(const Selftest *test) {
 /* Of the bit rate with the most groups, and of what all share, the name alone; of the others groupsR.NAME. */
 static void selftest_add(Selftest *test, SafeDtype source, const void *data, int dims, const int64_t *shape, const char *name) {
   SafeItem *item = &test->items[test->count];
-  if (!is_largest_rate(test))
-    snprintf(test->names[test->count], NAME, "groups%d.%s", model_config(test->model)->astra.groups, name);
-  else
-    snprintf(test->names[test->count], NAME, "%s", name);
+  const ModelConfig *config = model_config(test->model);
+  char rate[CONFIG_RATE_PREFIX];
+  snprintf(test->names[test->count], NAME, "%s%s", config_rate_prefix(config, config_rate(config), rate), name);
   *item = (SafeItem){
       .name = test->names[test->count++], .dtype = source == SAFE_I32 ? SAFE_I32 : SAFE_F32, .source = source, .dims = dims, .data = data};
   memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
@@ -118,7 +117,6 @@ static int32_t *device_of(const Selftest *test) {
 
 /* [B, T, G] of each site: "codes.astra.layers.3.x", or .k and .v where a block has two sites. */
 static Status add_codes(Selftest *test, int64_t batch) {
-  static const char *const kv[] = {"k", "v"};
   const Emulation *emulation = &test->emulation;
   const TokenLayout *layout = &test->layout;
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
@@ -132,9 +130,8 @@ static Status add_codes(Selftest *test, int64_t batch) {
         const int32_t *from = site->codes + (size_t)(b * layout->shared + s) * group;
         if (token >= 0) memcpy(codes + (size_t)(b * layout->tokens + token) * group, from, group * sizeof *from);
       }
-    char name[NAME];
-    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", emulation->first + index / emulation->sites,
-             emulation->sites == 1 ? "x" : kv[index % emulation->sites]);
+    char name[NAME], place[CONFIG_CODEBOOK_PLACE];
+    snprintf(name, sizeof name, "codes.%s", config_codebook_place(model_config(test->model), index, place));
     selftest_add(test, SAFE_I32, codes, 3, (int64_t[]){batch, test->layout.tokens, site->book.groups}, name);
   }
   return STATUS_OK;

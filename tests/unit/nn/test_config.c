@@ -457,6 +457,25 @@ static void test_files(void **state) {
   config_release(&config);
 }
 
+/* What readers and writers of codebooks, frequencies, predictions and self-tests all make their names of. */
+static void test_names_of_tensors(void **state) {
+  (void)state;
+  ModelConfig config;
+  char place[CONFIG_CODEBOOK_PLACE], prefix[CONFIG_RATE_PREFIX];
+  assert_int_equal(config_preset(&config, "llama-mini", 0), STATUS_OK);
+  assert_string_equal(config_rate_prefix(&config, 0, prefix), ""); /* plain */
+  assert_int_equal(config_set_rates(&config, (int64_t[]){8, 1, 2}, 3), STATUS_OK);
+  assert_string_equal(config_rate_prefix(&config, 0, prefix), "groups1.");
+  assert_string_equal(config_rate_prefix(&config, 1, prefix), "groups2.");
+  assert_string_equal(config_rate_prefix(&config, 2, prefix), "");
+  config.astra.site = SITE_X;
+  assert_string_equal(config_codebook_place(&config, 2, place), "astra.layers.2.x");
+  config.astra.site = SITE_KV;
+  assert_string_equal(config_codebook_place(&config, 2, place), "astra.layers.1.k");
+  assert_string_equal(config_codebook_place(&config, 3, place), "astra.layers.1.v");
+  config_release(&config);
+}
+
 static void test_golden(void **state) {
   (void)state;
   static const char *const names[] = {"vit-plain", "vit-g1-n4", "vit-g8-n3-uneven"};
@@ -473,12 +492,12 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),         cmocka_unit_test(test_derived),       cmocka_unit_test(test_class_bias),
-      cmocka_unit_test(test_exchange_blocks), cmocka_unit_test(test_exact_first),   cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_written_fields),  cmocka_unit_test(test_defaults),      cmocka_unit_test(test_astra_object),
-      cmocka_unit_test(test_layout),          cmocka_unit_test(test_labels),        cmocka_unit_test(test_task),
-      cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_astra), cmocka_unit_test(test_preprocessor),
-      cmocka_unit_test(test_files),           cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),         cmocka_unit_test(test_derived),          cmocka_unit_test(test_class_bias),
+      cmocka_unit_test(test_exchange_blocks), cmocka_unit_test(test_exact_first),      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_written_fields),  cmocka_unit_test(test_defaults),         cmocka_unit_test(test_astra_object),
+      cmocka_unit_test(test_layout),          cmocka_unit_test(test_labels),           cmocka_unit_test(test_task),
+      cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_astra),    cmocka_unit_test(test_preprocessor),
+      cmocka_unit_test(test_files),           cmocka_unit_test(test_names_of_tensors), cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -764,9 +764,7 @@ static Status start(Node *node, Connection **peers) {
   TRY(allocate(node));
   if (request_serves(setup, WIRE_SEQUENCE)) {
     TRY(start_cache(node));
-    KvCacheSetup cache = node->text.cache.setup;
-    cache.codewords = node->text.cache.codewords;
-    TRY(node_sequences_new(&node->text.sequences, setup, node->self, &cache, node->control));
+    TRY(node_sequences_new(&node->text.sequences, setup, node->self, &node->text.cache.setup, node->control));
     if (setup->weights->drafts && node->nodes > 1) TRY(start_drafter(node));
   }
   if (!node->exchanges) model_watch(setup->weights->model, &node->pulse);

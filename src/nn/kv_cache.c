@@ -30,6 +30,7 @@ Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup) {
   }
   for (int64_t i = 0; cache->positions && i < setup->max; i++) cache->positions[i] = (int32_t)i;
   for (int64_t i = 0; i < setup->blocks * setup->sites; i++) cache->codewords[i] = setup->codewords[i];
+  cache->setup.codewords = cache->codewords;
   return STATUS_OK;
 }
 

@@ -463,6 +463,7 @@ static void a_prompt_is_taken_from_a_cache(void **state) {
   KvCache cache;
   assert_int_equal(kv_pages_new(&pages, &setup), STATUS_OK);
   assert_int_equal(kv_cache_init(&cache, &setup.cache), STATUS_OK);
+  assert_ptr_equal(cache.setup.codewords, cache.codewords); /* and not the array that was copied, which may be gone */
   Text text = numbered(21, 30);
   text.spans = (KvSpans){.count = 1, .begin = {6}};
   assert_int_equal(take(pages, &cache, &text, true), 0);

@@ -12,6 +12,7 @@
 #include "cli/train_plan.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
+#include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/ranks.h"
 #include "train/session.h"

@@ -2,6 +2,7 @@
 #include "train/micro_step.h"
 #include "autograd/ops/ops.h"
 #include "train/data_parallel.h"
+#include "train/interrupt.h"
 #include "train/ranks.h"
 #include <math.h>
 

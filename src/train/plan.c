@@ -10,8 +10,8 @@
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/micro_step.h"
+#include "train/selftest_writer.h"
 #include "train/session.h"
-#include "train/state.h"
 #include "train/validate.h"
 #include "vq/pack.h"
 #include <math.h>

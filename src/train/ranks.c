@@ -2,7 +2,6 @@
  * Invariant: without ASTRA_MPI, or outside of a job, `world.count` is 1 and no function of MPI is called. */
 #include "train/ranks.h"
 #include "autograd/kernels/kernels.h"
-#include "base/signals.h"
 #include "base/threads.h"
 #include <sched.h>
 #include <signal.h>
@@ -31,6 +30,8 @@ Status ranks_common(Status status) {
   world.common = world.common || status != STATUS_OK;
   return status;
 }
+
+bool ranks_speaks(void) { return world.self == 0 || (world.self == 1 && (world.apart || kill(world.first, 0) != 0)); }
 
 bool ranks_alone(Status status) { return world.count > 1 && status != STATUS_OK && !world.common; }
 
@@ -282,54 +283,6 @@ Status ranks_follow(Status status) {
   ranks_spread(0, &code, sizeof code);
   return code == STATUS_OK ? STATUS_OK : tell_all(status, 0);
 }
-
-/* ---- Being asked to stop ---- */
-
-/* One flag for the process, which is never taken back. */
-static volatile sig_atomic_t asked;
-
-static void ask(int signal_number) {
-  (void)signal_number;
-  asked = 1;
-}
-
-/* What the handler writes; it is set up in the one that is not in use. */
-static char words[2][1024];
-static const char *volatile last_words = "";
-
-void interrupt_last_checkpoint(const char *directory, long long step) {
-  char *next = words[last_words == words[0]];
-  if (directory == NULL)
-    snprintf(next, sizeof words[0] - 1, "the job is told to end (stopped, or a rank was lost); there is no checkpoint yet");
-  else
-    snprintf(
-        next, sizeof words[0] - 1,
-        "the job is told to end (stopped, or a rank was lost). The last checkpoint, of step %lld, is intact in %s; go on, with any number "
-        "of ranks: mpirun -n N astra-train --resume %s",
-        step, directory, directory);
-  strcat(next, "\n");
-  last_words = next;
-}
-
-static void ask_job(int signal_number) {
-  static const char program[] = "\nastra-train: ";
-  const char *text = last_words;
-  ask(signal_number);
-  /* Rank 0, or the next one if that is gone: a process that was lost is gone when its launcher ends the others. */
-  bool speaks = world.self == 0 || (world.self == 1 && (world.apart || kill(world.first, 0) != 0));
-  if (text[0] == '\0' || !speaks) return;
-  if (write(STDERR_FILENO, program, sizeof program - 1) < 0 || write(STDERR_FILENO, text, strlen(text)) < 0) return;
-}
-
-void interrupt_catch(void) {
-  void (*const of_job)(int) = world.count > 1 ? ask_job : ask;
-  signals_catch(SIGINT, of_job);
-  signals_catch(SIGTERM, of_job);
-  signals_catch(SIGHUP, of_job);
-  if (world.count > 1) signals_catch(SIGUSR1, ask);
-}
-
-bool interrupt_asked(void) { return asked != 0; }
 
 /* ---- Sums of a block, bucket by bucket ---- */
 

@@ -1,5 +1,5 @@
-/* The processes of a training job (`mpirun -n 4 astra-train ...`): which one this is, what all of them agree on, when they are asked to
- * stop, and sums over all of them. All of MPI that training uses is behind this header. One job for a process, as MPI has it; a process by
+/* The processes of a training job (`mpirun -n 4 astra-train ...`): which one this is, what all of them agree on, and sums over
+ * all of them. All of MPI that training uses is behind this header. One job for a process, as MPI has it; a process by
  * itself is the only rank of its own, for which everything here is a matter of course and MPI is never started.
  *
  * All calls come from the thread that joined. Where nothing else is said, every rank makes the same calls in the same order. */
@@ -21,6 +21,9 @@ int ranks_self(void);         /* 0 to ranks_count() - 1; 0 writes files and spea
 int ranks_count(void);        /* 1 for a process by itself */
 const char *ranks_host(void); /* the name of this rank's machine; "" for a process by itself */
 int ranks_machines(void);     /* how many different machines the ranks run on; 1 for a process by itself */
+/* Whether this rank speaks for the job when it is told to end: rank 0, or the next one if that is gone, as a process that was lost is when
+ * its launcher ends the others. Async-signal-safe. */
+bool ranks_speaks(void);
 
 /* ---- agreeing: what one rank alone finds is known to all before any goes on */
 
@@ -38,15 +41,6 @@ void ranks_sum(double *numbers, int count);                 /* over ranks, in th
 void ranks_count_all(int64_t *numbers, int64_t count);      /* sums of integers */
 void ranks_spread(int from, void *bytes, size_t count);     /* from that rank to all */
 void ranks_gather(const void *own, void *all, size_t each); /* all [ranks][each] */
-
-/* ---- asking a run to stop: set by a signal handler, looked at between steps and between the batches of an evaluation */
-
-/* From now on SIGINT, SIGTERM and SIGHUP ask for it (signals_catch): a second Ctrl-C, a second later, ends the program at once. In a job of
- * several ranks they also say where the last checkpoint is, as the launcher that tells a job to end, or that has lost a rank, leaves it a
- * second; SIGUSR1, which mpirun passes on without ending the job a second later, asks only. */
-void interrupt_catch(void);
-bool interrupt_asked(void);
-void interrupt_last_checkpoint(const char *directory, long long step); /* NULL: there is none yet */
 
 /* ---- sums of a long block of numbers over all ranks, bucket by bucket, while other work goes on
  *

@@ -10,10 +10,12 @@
 #include "data/tokenizer/tokenizer_config.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
+#include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/micro_step.h"
 #include "train/plan.h"
 #include "train/ranks.h"
+#include "train/selftest_writer.h"
 #include "train/state.h"
 #include "vq/rans.h"
 #include <math.h>

@@ -2,6 +2,7 @@
 #include "train/validate.h"
 #include "base/progress.h"
 #include "train/data_parallel.h"
+#include "train/interrupt.h"
 #include "train/ranks.h"
 #include "train/session.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* A run that stops and goes on ends with the same bits as one that does not; a state that does not fit is refused before anything is
  * overwritten. How a signal ends the program is tests/cli/astra-train.sh's. */
+#include "train/interrupt.h"
 #include "train/plan.c"
-#include "train/ranks.h"
 #include "train/state.h"
 #include "unit/train/tiny_run.h"
 #include <math.h>

@@ -51,6 +51,13 @@ Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const Tok
 /* Whether parameter `index` is a weight with an adapter for it or for a part of it (adapters.c). */
 bool adapters_has(const Model *model, size_t index);
 
+/* The adapted projections that are parts of weight `index`, one after the other: the first after `after` (NULL: the first of all), or
+ * NULL. */
+const Projection *adapters_next(const Model *model, size_t index, const Projection *after);
+
+/* The numbers of a parameter: in `values`, a block laid out like ParamSet.values, or, where that is NULL, its own. */
+const real *adapters_values(const Model *model, const real *values, int index);
+
 /* out [count] += alpha / rank B A at the numbers [first, first + count) of weight `index`, as it is stored. `values`: a block laid out like
  * ParamSet.values with the adapters to take, or NULL: the parameters' own. */
 void adapters_fold(Model *model, const real *values, size_t index, int64_t first, int64_t count, real *out);

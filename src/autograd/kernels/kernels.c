@@ -1,5 +1,5 @@
-/* Chooses the table of kernels for this CPU, once, and says what runs and whether it could be faster. Leaves the kernels themselves to
- * kernels_*.c. */
+/* Chooses the tables of kernels for this CPU, once, and says what runs and whether it could be faster. Leaves the kernels themselves to
+ * kernels_*.c, and to lowbit_*.c those for weights of 8 and 4 bits. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
 #include "autograd/kernels/lowbit_kernels.h"
@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 static const char *const names_fastest_first[] = {"avx512", "avx2", "portable"};
 enum { NAMES = sizeof names_fastest_first / sizeof *names_fastest_first };
@@ -69,6 +73,44 @@ const Kernels *kernels(void) {
   atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
   return table;
 }
+
+/* ---- weights of 8 and 4 bits ---- */
+
+#if defined(__aarch64__) && defined(__linux__)
+static bool has_dot_products(void) { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#else
+static bool has_dot_products(void) { return false; }
+#endif
+
+const LowbitKernels *lowbit_kernels_named(const char *name) {
+  if (!strcmp(name, "portable")) return lowbit_portable();
+  if (!strcmp(name, "avx2")) return kernels_named("avx2") ? lowbit_avx2() : NULL;
+  if (!strcmp(name, "vnni")) return kernels_named("avx512") && has_vnni() ? lowbit_vnni() : NULL;
+  if (!strcmp(name, "neon")) return has_dot_products() ? lowbit_neon() : NULL;
+  return NULL;
+}
+
+/* On arm64 the table of kernels() is the portable one: there only the
+ * environment says whether it is wanted here. */
+static const LowbitKernels *fastest_lowbit(void) {
+  const char *wanted = getenv("ASTRA_KERNELS"), *name = kernels()->name;
+  const LowbitKernels *table = NULL;
+  if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
+  if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
+  if (!table && !(wanted && !strcmp(wanted, "portable"))) table = lowbit_kernels_named("neon");
+  return table ? table : lowbit_portable();
+}
+
+const LowbitKernels *lowbit_kernels(void) {
+  static _Atomic(const LowbitKernels *) chosen;
+  const LowbitKernels *table = atomic_load_explicit(&chosen, memory_order_acquire);
+  if (table) return table;
+  table = fastest_lowbit();
+  atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
+  return table;
+}
+
+/* ---- natively ---- */
 
 static NativeKernels native;
 

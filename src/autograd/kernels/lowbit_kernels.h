@@ -120,6 +120,7 @@ static inline int64_t lowbit_groups(LowbitKind kind, int64_t inputs) {
 }
 
 /* One a file; NULL where it was compiled to nothing. */
+const LowbitKernels *lowbit_portable(void);
 const LowbitKernels *lowbit_avx2(void);
 const LowbitKernels *lowbit_vnni(void);
 const LowbitKernels *lowbit_neon(void);

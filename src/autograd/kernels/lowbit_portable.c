@@ -1,16 +1,10 @@
-/* The table of loops for weights of 8 and 4 bits that any compiler takes, and the choice among the tables. */
-#include "autograd/kernels/kernels.h"
+/* The table of loops for weights of 8 and 4 bits that any compiler takes. */
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/narrow.h"
 #include <math.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__aarch64__) && defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
 
 static void quantise(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum) {
   const float inverse = lowbit_inverse_scale(lowbit_peak(0, n, x), scale);
@@ -96,44 +90,4 @@ static void scale_sums(int64_t n, const int32_t *sums, const int32_t *less, cons
 
 static const LowbitKernels portable_table = {"portable", quantise, panel, tile, dots, scale_sums};
 
-/* ---- the choice ---- */
-
-#if defined(__x86_64__)
-static bool has_vnni(void) { return kernels_named("avx512") != NULL && __builtin_cpu_supports("avx512vnni"); }
-#else
-static bool has_vnni(void) { return false; }
-#endif
-
-#if defined(__aarch64__) && defined(__linux__)
-static bool has_dot_products(void) { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
-#else
-static bool has_dot_products(void) { return false; }
-#endif
-
-const LowbitKernels *lowbit_kernels_named(const char *name) {
-  if (!strcmp(name, "portable")) return &portable_table;
-  if (!strcmp(name, "avx2")) return kernels_named("avx2") ? lowbit_avx2() : NULL;
-  if (!strcmp(name, "vnni")) return has_vnni() ? lowbit_vnni() : NULL;
-  if (!strcmp(name, "neon")) return has_dot_products() ? lowbit_neon() : NULL;
-  return NULL;
-}
-
-/* On arm64 the table of kernels() is the portable one: there only the
- * environment says whether it is wanted here. */
-static const LowbitKernels *fastest(void) {
-  const char *wanted = getenv("ASTRA_KERNELS"), *name = kernels()->name;
-  const LowbitKernels *table = NULL;
-  if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
-  if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
-  if (!table && !(wanted && !strcmp(wanted, "portable"))) table = lowbit_kernels_named("neon");
-  return table ? table : &portable_table;
-}
-
-const LowbitKernels *lowbit_kernels(void) {
-  static _Atomic(const LowbitKernels *) chosen;
-  const LowbitKernels *table = atomic_load_explicit(&chosen, memory_order_acquire);
-  if (table) return table;
-  table = fastest();
-  atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
-  return table;
-}
+const LowbitKernels *lowbit_portable(void) { return &portable_table; }

@@ -31,14 +31,14 @@ static void on_signal(int number) {
   errno = saved;
 }
 
-bool signals_ignored(int number) {
+bool signals_hangup_ignored(void) {
   struct sigaction now;
-  return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+  return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 void signals_catch(int number, void (*ask)(int number)) {
   struct sigaction action = {.sa_handler = on_signal};
-  if (number == SIGHUP && signals_ignored(SIGHUP)) return;
+  if (number == SIGHUP && signals_hangup_ignored()) return;
   sigemptyset(&action.sa_mask);
   asks[number] = ask;
   sigaction(number, &action, NULL);

@@ -10,8 +10,8 @@ typedef enum SignalOrder { SIGNAL_FIRST, SIGNAL_DOUBLED, SIGNAL_AGAIN } SignalOr
 /* Notes signal `number` (1 to 31), in its handler. From any thread. */
 SignalOrder signals_note(int number);
 
-/* Whether `number` has no effect: as nohup starts programs for SIGHUP, which is to stay so. */
-bool signals_ignored(int number);
+/* Whether SIGHUP has no effect: as nohup starts programs, which is to stay so. */
+bool signals_hangup_ignored(void);
 
 /* From now on the first signal `number` calls `ask` in the handler, doubled ones do nothing, and one that comes again has its default
  * action. A SIGHUP that is ignored stays so. */

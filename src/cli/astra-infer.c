@@ -556,16 +556,16 @@ static Status evaluate_job(Job *job) {
   return STATUS_OK;
 }
 
-static Status evaluate_texts(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
+static Status evaluate_texts(const InferSettings *s, InferRun *run) {
   Job job = {.settings = s, .run = run};
-  (void)arguments, (void)count;
   Status status = evaluate_job(&job);
   release_job(&job);
   return status;
 }
+
 static Status evaluate_any(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   if (text_source_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
-  return text_labels_knows(s->dataset) ? evaluate_texts(s, run, arguments, count) : evaluate_images(s, run);
+  return text_labels_knows(s->dataset) ? evaluate_texts(s, run) : evaluate_images(s, run);
 }
 
 static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {

@@ -245,7 +245,7 @@ static void *find_workers(void *context) {
     int count;
     if (threads_wait(&f->stops, &f->lock, clock_now() + find_seconds) || f->stop) continue;
     pthread_mutex_unlock(&f->lock);
-    if (discovery_find(f->key, found, WIRE_NODES, &count) == STATUS_OK) engine_add_workers(f->engine, found, count);
+    if (discovery_find(f->key, found, &count) == STATUS_OK) engine_add_workers(f->engine, found, count);
     pthread_mutex_lock(&f->lock);
   }
   pthread_mutex_unlock(&f->lock);
@@ -427,7 +427,7 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   struct sigaction action = {.sa_handler = on_signal};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  if (!signals_ignored(SIGHUP)) sigaction(SIGHUP, &action, NULL);
+  if (!signals_hangup_ignored()) sigaction(SIGHUP, &action, NULL);
   signal(SIGPIPE, SIG_IGN);
   if (status == STATUS_OK) status = open_models(s, settings, service, served);
   phase = PHASE_SERVING;

@@ -99,7 +99,7 @@ void cli_last_words(const char *message, const char *const *made) {
   action.sa_flags = (int)SA_NODEFER;
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  if (!signals_ignored(SIGHUP)) sigaction(SIGHUP, &action, NULL);
+  if (!signals_hangup_ignored()) sigaction(SIGHUP, &action, NULL);
 }
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }

@@ -136,7 +136,7 @@ static Status find_peers(InferCluster *cluster, int max) {
   int count;
   if (cluster->key.open)
     return status_set(STATUS_BAD_USAGE, "--peers auto needs --key-file: devices that announce themselves are known by their key");
-  Status status = discovery_find(&cluster->key, found, WIRE_NODES, &count);
+  Status status = discovery_find(&cluster->key, found, &count);
   if (status != STATUS_OK) return status_wrap(status, "--peers auto");
   for (int i = 0; i < count && cluster->options.peer_count < max; i++) {
     char text[ADDRESS_TEXT], other[ADDRESS_TEXT];

@@ -634,7 +634,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   Completion *c = calloc(1, sizeof *c);
   if (!c) {
     json_decref(root);
-    service_refuse(service, request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
+    service_refuse(request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
     return;
   }
   pthread_mutex_init(&c->lock, NULL);
@@ -646,7 +646,7 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   snprintf(c->id, sizeof c->id, "%s-%s", chat ? "chatcmpl" : "cmpl", http_id(request));
   Status status = completion_request_read(&c->asked, root, chat, param);
   if (status != STATUS_OK) {
-    service_refuse(service, request, NULL, status, param, NULL);
+    service_refuse(request, NULL, status, param, NULL);
     release(c);
     return;
   }
@@ -654,17 +654,17 @@ static void answer(Service *service, HttpRequest *request, bool chat) {
   if (c->model) {
     const char *code = NULL;
     status = encode(c, &code);
-    if (status != STATUS_OK) service_refuse(service, request, c->model, status, chat ? "messages" : "prompt", code);
+    if (status != STATUS_OK) service_refuse(request, c->model, status, chat ? "messages" : "prompt", code);
   }
   if (c->model && status == STATUS_OK && (status = check_biases(c)) != STATUS_OK)
-    service_refuse(service, request, c->model, status, "logit_bias", NULL);
+    service_refuse(request, c->model, status, "logit_bias", NULL);
   if (!c->model || status != STATUS_OK) {
     release(c);
     return;
   }
   status = make_jobs(c);
   if (status != STATUS_OK) {
-    service_refuse(service, request, c->model, status, NULL, NULL);
+    service_refuse(request, c->model, status, NULL, NULL);
     release(c);
     return;
   }

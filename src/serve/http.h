@@ -61,7 +61,7 @@ void http_drain(Http *http); /* no new connections; HTTP_WORK is refused from he
 bool http_draining(const Http *http);
 HttpCounts http_counts(Http *http);
 void http_expire(Http *http); /* all requests that are under way are http_late from here on */
-void http_stop(Http *http);   /* ends what is under way: requests find http_gone; accepts NULL */
+void http_stop(Http *http);   /* ends what is under way; accepts NULL */
 
 /* ---- what a request is */
 
@@ -70,7 +70,6 @@ const char *http_id(const HttpRequest *request);                         /* X-Re
 const char *http_field(const HttpRequest *request, const char *name);    /* of the head; NULL: not there */
 const char *http_argument(const HttpRequest *request, const char *name); /* behind "?"; NULL: not there */
 const char *http_body(const HttpRequest *request, size_t *bytes);        /* with a NUL behind */
-bool http_gone(const HttpRequest *request);                              /* nobody waits for the answer */
 bool http_late(const HttpRequest *request);                              /* request_seconds are over, or http_expire */
 const char *http_late_reason(const HttpRequest *request);                /* of one that is late, for its client */
 

@@ -71,6 +71,8 @@ struct HttpRequest {
   bool suspended, woken;
 };
 
+bool http_gone(const HttpRequest *request); /* nobody waits for the answer */
+
 /* Suspends the connection until http_wake; after news only for as long as other connections of this thread have their turn. */
 void http_pause(HttpRequest *request);
 

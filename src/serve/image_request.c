@@ -178,7 +178,7 @@ static bool ready(void *context, HttpRequest *request) {
     if (status != STATUS_OK) r->status = status, snprintf(r->message, sizeof r->message, "%s", status_message());
   }
   if (r->status != STATUS_OK) {
-    service_refuse(r->service, request, r->model, status_set(r->status, "%s", r->message), "image", NULL);
+    service_refuse(request, r->model, status_set(r->status, "%s", r->message), "image", NULL);
     return true;
   }
   if (r->busy) return false;
@@ -276,7 +276,7 @@ static void answer(void *context, HttpRequest *request) {
   if (status == STATUS_OK && asked_top) status = read_top(asked_top, &top, &param);
   if (status == STATUS_OK) status = read_body(request, parts, &count, name, sizeof name, &top, &param);
   const ServiceModel *model = status == STATUS_OK ? service_find(service, request, name[0] ? name : NULL, false) : NULL;
-  if (status != STATUS_OK) service_refuse(service, request, NULL, status, param, NULL);
+  if (status != STATUS_OK) service_refuse(request, NULL, status, param, NULL);
   if (!model) {
     free(parts);
     free(r);

@@ -71,8 +71,7 @@ int service_status_code(Status status) {
 
 const char *service_busy_code(const ServiceModel *model) { return model && engine_is_deserted(model->engine) ? "no_device" : "queue_full"; }
 
-void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {
-  (void)service;
+void service_refuse(HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code) {
   const int status_code = service_status_code(status);
   if (status_code == 503 && model) http_retry_after(request, engine_retry_seconds(model->engine));
   if (status == STATUS_BUSY)
@@ -312,7 +311,7 @@ static void answer_metrics(void *context, HttpRequest *request) {
   if (status == STATUS_OK)
     http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, true);
   else
-    service_refuse(context, request, NULL, status, NULL, NULL);
+    service_refuse(request, NULL, status, NULL, NULL);
   free(text);
 }
 

@@ -93,7 +93,7 @@ const char *service_busy_code(const ServiceModel *model);
 
 /* Replies what a failed call came to, as above: 503 with Retry-After where the model is known, 400 with `param` and `code` (NULL:
  * "invalid_value"). */
-void service_refuse(Service *service, HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
+void service_refuse(HttpRequest *request, const ServiceModel *model, Status status, const char *param, const char *code);
 
 /* Cutting into tokens takes time and memory. BAD_VALUE, with *code for OpenAI's clients, before that: a text of so many bytes is too long
  * for the context whatever its tokens are; or these are more tokens than the context has. Else *code stays as it is. */

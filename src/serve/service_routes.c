@@ -74,7 +74,7 @@ static void answer_tokenize(void *context, HttpRequest *request) {
   http_body(request, &body_bytes);
   const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
   Status status = model ? encode_body(model, root, body_bytes, &ids, param, &code) : STATUS_OK;
-  if (status != STATUS_OK) service_refuse(service, request, model, status, param, code);
+  if (status != STATUS_OK) service_refuse(request, model, status, param, code);
   if (model && status == STATUS_OK) {
     tokens = json_array();
     for (size_t i = 0; i < ids.count; i++) json_array_append_new(tokens, json_integer(ids.ids[i]));
@@ -114,7 +114,7 @@ static void answer_detokenize(void *context, HttpRequest *request) {
       json_t *value = service_text(text, bytes);
       http_reply_json(request, 200, json_pack("{s:O, s:o}", "prompt", value, "content", value));
     } else {
-      service_refuse(service, request, model, status, "tokens", code);
+      service_refuse(request, model, status, "tokens", code);
     }
   }
   free(text);
@@ -225,7 +225,7 @@ static void answer_groups(void *context, HttpRequest *request) {
   if (!links && (groups < 1 || groups > INT32_MAX)) {
     http_reply_error(request, 400, "groups", "invalid_value", "groups must be a number of groups or \"auto\"");
   } else if (engine_use_groups(model->engine, (int)groups) != STATUS_OK) {
-    service_refuse(service, request, model, STATUS_BAD_VALUE, "groups", NULL);
+    service_refuse(request, model, STATUS_BAD_VALUE, "groups", NULL);
   } else {
     http_reply_json(request, 200,
                     links ? json_pack("{s:s, s:s}", "model", model->name, "groups", "auto")
@@ -309,7 +309,7 @@ static void close_events(void *context, HttpRequest *request) {
 static void answer_events(void *service, HttpRequest *request) {
   Watcher *w = calloc(1, sizeof *w);
   if (!w) {
-    service_refuse(service, request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
+    service_refuse(request, NULL, status_no_memory(NULL, "a request"), NULL, NULL);
     return;
   }
   w->service = service;

@@ -78,10 +78,9 @@ static double weight_bytes(const ParamSet *params) {
   return bytes;
 }
 
-static double cache_bytes(KvShape shape, int64_t local, int64_t sites, int64_t number_bytes) {
+static double cache_bytes(KvShape shape, int64_t local, int64_t sites) {
   shape.local = local;
   shape.sites = sites;
-  shape.number_bytes = number_bytes;
   return (double)kv_cache_predict(&shape);
 }
 
@@ -89,12 +88,12 @@ static double cache_bytes(KvShape shape, int64_t local, int64_t sites, int64_t n
 static void plan_caches(const ModelConfig *config, int64_t own, PlanNode *node) {
   const AstraConfig *astra = &config->astra;
   int64_t all = node->tokens, sites = config_sites(config);
-  KvShape shape = {.tokens = all, .blocks = config->blocks, .width = config_kv_width(config)};
+  KvShape shape = {.tokens = all, .blocks = config->blocks, .width = config_kv_width(config), .number_bytes = NARROW_BYTES};
   if (astra->groups > 0) shape.token_bytes = (int64_t)pack_bytes_per_token(astra->groups, astra->codebook_size);
-  node->cache = cache_bytes(shape, astra->prediction ? all : own, sites, NARROW_BYTES); /* what a code tells depends on others before it */
-  node->cache_full = cache_bytes(shape, all, sites, NARROW_BYTES);
-  node->paper = cache_bytes(shape, own, PAPER_SITES, NARROW_BYTES);
-  node->paper_full = cache_bytes(shape, all, PAPER_SITES, NARROW_BYTES);
+  node->cache = cache_bytes(shape, astra->prediction ? all : own, sites); /* what a code tells depends on others before it */
+  node->cache_full = cache_bytes(shape, all, sites);
+  node->paper = cache_bytes(shape, own, PAPER_SITES);
+  node->paper_full = cache_bytes(shape, all, PAPER_SITES);
   if (astra->groups > 0)
     node->codebooks =
         (double)(config_rates(config) * config_codebooks(config)) * astra->codebook_size * (double)config_site_width(config) * NARROW_BYTES;

@@ -248,8 +248,8 @@ typedef struct Finder {
   AvahiSimplePoll *poll;
   AvahiClient *client;
   Found *found;
-  int count, max, pending; /* pending: names that are not resolved yet */
-  bool all;                /* every name that the daemon knew at the start has been told (AVAHI_BROWSER_ALL_FOR_NOW) */
+  int count, pending; /* pending: names that are not resolved yet */
+  bool all;           /* every name that the daemon knew at the start has been told (AVAHI_BROWSER_ALL_FOR_NOW) */
   int error;
 } Finder;
 
@@ -265,7 +265,7 @@ static void keep(Finder *f, const char *name, const AvahiAddress *at, AvahiIfInd
   int rank = loopback ? 4 : near ? (v4 ? 2 : 3) : (v4 ? 0 : 1), i = 0;
   snprintf(address.name, sizeof address.name, "%s%s%s", number, scoped ? "%" : "", link);
   while (i < f->count && strcmp(f->found[i].name, name) != 0) i++;
-  if (i == f->max) return;
+  if (i == WIRE_NODES) return;
   Found *found = &f->found[i];
   bool better = i == f->count || rank < found->rank || (rank == found->rank && strcmp(address.name, found->address.name) < 0);
   if (i == f->count) f->count++;
@@ -327,10 +327,10 @@ static Status find(Finder *f) {
   return f->error ? no_daemon(f->error) : STATUS_OK;
 }
 
-Status discovery_find(const KeyFile *key, Address *found, int max, int *count) {
-  Finder f = {.key = key, .max = max, .found = calloc((size_t)max, sizeof *f.found)};
+Status discovery_find(const KeyFile *key, Address *found, int *count) {
+  Finder f = {.key = key, .found = calloc(WIRE_NODES, sizeof *f.found)};
   *count = 0;
-  if (!f.found) return status_set(STATUS_NO_MEMORY, "no memory for %d workers", max);
+  if (!f.found) return status_set(STATUS_NO_MEMORY, "no memory for %d workers", (int)WIRE_NODES);
   Status status = find(&f);
   if (f.client) avahi_client_free(f.client); /* with browser and resolvers */
   if (f.poll) avahi_simple_poll_free(f.poll);
@@ -356,8 +356,8 @@ Status discovery_announce(const Announcement *announcement, pid_t *pid) {
 
 void discovery_end(pid_t pid) { (void)pid; }
 
-Status discovery_find(const KeyFile *key, Address *found, int max, int *count) {
-  (void)key, (void)found, (void)max;
+Status discovery_find(const KeyFile *key, Address *found, int *count) {
+  (void)key, (void)found;
   *count = 0;
   return missing();
 }

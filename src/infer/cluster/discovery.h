@@ -22,8 +22,8 @@ typedef struct Announcement {
 Status discovery_announce(const Announcement *announcement, pid_t *pid);
 void discovery_end(pid_t pid); /* 0: none */
 
-/* The workers that announce themselves with this key, in order of their names; takes a second or two. NOT_FOUND: there are none, or no
- * daemon runs. */
-Status discovery_find(const KeyFile *key, Address *found, int max, int *count);
+/* found [WIRE_NODES]: the workers that announce themselves with this key, in order of their names; takes a second or two. NOT_FOUND: there
+ * are none, or no daemon runs. */
+Status discovery_find(const KeyFile *key, Address *found, int *count);
 
 #endif

@@ -38,14 +38,13 @@ static void make_nonce(const Seal *seal, uint64_t sequence, uint8_t nonce[SEAL_I
   for (int i = 0; i < 8; i++) nonce[SEAL_IV - 1 - i] ^= (uint8_t)(sequence >> 8 * i);
 }
 
-/* Seals text [bytes] in place; clear [clear_bytes] is authenticated, but not encrypted. */
-static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-                        uint8_t tag[SEAL_TAG]) {
+/* Seals text [bytes] in place; clear [DATAGRAM_HEAD] is authenticated, but not encrypted. */
+static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, uint8_t *text, size_t bytes, uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV];
   int n;
   make_nonce(seal, sequence, nonce);
   bool closed = EVP_EncryptInit_ex2(seal->context, NULL, NULL, nonce, NULL) == 1 &&
-                EVP_EncryptUpdate(seal->context, NULL, &n, clear, (int)clear_bytes) == 1 &&
+                EVP_EncryptUpdate(seal->context, NULL, &n, clear, DATAGRAM_HEAD) == 1 &&
                 EVP_EncryptUpdate(seal->context, text, &n, text, (int)bytes) == 1 &&
                 EVP_EncryptFinal_ex(seal->context, text + n, &n) == 1 &&
                 EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, tag) == 1;
@@ -53,14 +52,13 @@ static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, siz
 }
 
 /* Opens text in place; false: it is not what was sealed under this number, and text is undefined. */
-static bool open_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-                      const uint8_t tag[SEAL_TAG]) {
+static bool open_text(Seal *seal, uint64_t sequence, const uint8_t *clear, uint8_t *text, size_t bytes, const uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV], expected[SEAL_TAG];
   int n;
   make_nonce(seal, sequence, nonce);
   memcpy(expected, tag, SEAL_TAG);
   return EVP_DecryptInit_ex2(seal->context, NULL, NULL, nonce, NULL) == 1 &&
-         EVP_DecryptUpdate(seal->context, NULL, &n, clear, (int)clear_bytes) == 1 &&
+         EVP_DecryptUpdate(seal->context, NULL, &n, clear, DATAGRAM_HEAD) == 1 &&
          EVP_DecryptUpdate(seal->context, text, &n, text, (int)bytes) == 1 &&
          EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, expected) == 1 &&
          EVP_DecryptFinal_ex(seal->context, text + n, &n) == 1;
@@ -77,7 +75,7 @@ Status datagram_close(DatagramSender *sender, const uint8_t *packet, size_t byte
   datagram[1] = sender->self;
   for (int i = 0; i < 6; i++) datagram[2 + i] = (uint8_t)(sequence >> 8 * i);
   memcpy(datagram + DATAGRAM_HEAD, packet, bytes);
-  return seal_text(sender->seal, sequence, datagram, DATAGRAM_HEAD, datagram + DATAGRAM_HEAD, bytes, datagram + DATAGRAM_HEAD + bytes);
+  return seal_text(sender->seal, sequence, datagram, datagram + DATAGRAM_HEAD, bytes, datagram + DATAGRAM_HEAD + bytes);
 }
 
 int datagram_sender(const uint8_t *datagram, size_t size) {
@@ -93,7 +91,7 @@ uint8_t *datagram_open(DatagramReceiver *receiver, uint8_t *datagram, size_t siz
   uint8_t *packet = datagram + DATAGRAM_HEAD;
   if (sequence == 0 || sequence + REPLAY_WINDOW <= window->max) return NULL;
   if (sequence <= window->max && window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1) return NULL; /* seen before */
-  if (!open_text(receiver->seal, sequence, datagram, DATAGRAM_HEAD, packet, *bytes, packet + *bytes)) return NULL;
+  if (!open_text(receiver->seal, sequence, datagram, packet, *bytes, packet + *bytes)) return NULL;
   uint64_t from = window->max / 64 + 1, to = sequence / 64;
   if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
   for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;

@@ -2,6 +2,7 @@
  * too many or gone, answers that wait and are woken from other threads, streams, and the end. It mostly waits. */
 #include "base/clock.h"
 #include "base/files.h"
+#include "serve/http_internal.h"
 #include "unit/remove_tree.h"
 #include "unit/serve/http_client.h"
 #include <cmocka.h>

@@ -76,7 +76,7 @@ char *files_join(const char *a, const char *b);
 /* The directory that `path` is or that the file of this name lies in, in a fresh string (caller frees); NULL when out of memory. */
 char *files_folder(const char *path);
 
-/* The directory that the name stands in, likewise: of a link or a directory the one that holds it. */
+/* The directory that the name stands in, likewise: of a link or a directory, without a slash at its end, the one that holds it. */
 char *files_parent(const char *path);
 
 /* The names in a directory but "." and "..", sorted bytewise. Free with files_list_free. */

@@ -192,7 +192,7 @@ static Status write_note(const Session *session, double value, bool kept) {
 
 static Status copy_if_there(const char *from, const char *to, const char *name) {
   const Status status = files_copy_named(from, to, name);
-  return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+  return status == STATUS_NOT_FOUND && files_is_dir(to) ? STATUS_OK : status;
 }
 
 static const char CONFIG[] = "config.json";

@@ -499,6 +499,8 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE, "--%s is of the noise, whose scale is 0: give --noise", name);
   if (options_given(table, "codebooks") && (name = first_given(table, of_kmeans)) != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s cannot be combined with --codebooks, which takes the place of K-means", name);
+  if (train->codebooks != NULL && (name = first_given(table, of_kmeans)) != NULL)
+    return status_set(STATUS_BAD_USAGE, "--%s: codebooks are those of %s: --groups makes new ones with K-means", name, train->codebooks);
   if (train->lora_rank > 0 && train->optimizer.kind == OPTIMIZER_MUON)
     return status_set(STATUS_BAD_USAGE, "--optimizer muon moves the matrices of blocks, which --lora freezes, and adapters are AdamW's: "
                                         "leave --optimizer muon out");

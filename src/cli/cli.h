@@ -32,9 +32,9 @@ Status cli_flush(Status status);
  * returns; NULL: nothing does. */
 Status cli_read_stream(FILE *stream, size_t max, const char *what, const volatile sig_atomic_t *stop, char **data, size_t *size);
 
-/* From here on SIGINT, SIGTERM and SIGHUP (signals_hangup_ignored) remove those of the paths `made` (the last one NULL, kept until the next call;
- * NULL: none) that are regular files or empty folders, write `message` (a whole line, which stays) to stderr and end the program as they
- * would have; both NULL: as they do anyway. For work of which nothing is kept; training has a handler of its own. */
+/* From here on SIGINT, SIGTERM and SIGHUP (signals_hangup_ignored) remove those of the paths `made` (the last one NULL, kept until the next
+ * call; NULL: none) that are regular files or empty folders, write `message` (a whole line, which stays) to stderr and end the program as
+ * they would have; both NULL: as they do anyway. For work of which nothing is kept; training has a handler of its own. */
 void cli_last_words(const char *message, const char *const *made);
 
 /* -h or --help stands where an option may stand (options_asked). */

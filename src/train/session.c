@@ -438,7 +438,9 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
   if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;
-  if (isnan(options->class_bias)) options->class_bias = tuned ? tuned_class_bias(config) : 0;
+  const bool biases = isnan(options->class_bias) && tuned && tuned_class_bias(config) != 0;
+  if (isnan(options->class_bias)) options->class_bias = biases ? tuned_class_bias(config) : 0;
+  if (biases) say(session, "class bias %g (--recipe tuned)", options->class_bias);
   config->astra.class_bias = options->class_bias;
   if (options->exchange_blocks < 0 && tuned && !session->origin_quantised) {
     config->astra.exchange_blocks = tuned_exchange_blocks(config);

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320, SESSION_ALL_BLOCKS = 65536 };
+enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 400, SESSION_ALL_BLOCKS = 65536 };
 enum {
   SESSION_AUTO = -1,     /* of numbers for which 0 has a meaning */
   SESSION_MAP_AUTO = 3,  /* among MapCounts: even for images, Dirichlet for texts */

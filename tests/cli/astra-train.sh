@@ -244,11 +244,11 @@ expect "a run of a version whose recipe compared no rows" 0 --resume tuned --max
 expect "without its predictions" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --no-prediction --no-rotation --max-steps 1 --out basis -q
 expect "nor once it is resumed" 0 --resume basis --max-steps 2 -q; [ "$(jq '.astra | .rotation or .prediction' basis/config.json)" = false ] || report "config.json says $(jq -c .astra basis/config.json)"
 expect "predictions without the basis" 2 --model plain "${data[@]}" --groups 4 --no-rotation --prediction; err "--no-rotation cannot be combined with --prediction"
-biased() { [ "$(jq .astra.class_bias "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
+biased() { jq -e ".astra.class_bias == $2" "$1/config.json" >/dev/null || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 exchanges() { [ "$(jq .astra.exchange_blocks "$1/config.json")" = "$2" ] || report "$1/config.json says $(jq -c .astra "$1/config.json")"; }
 expect "a plain model of three blocks, of width 64" 0 --model tiny --init random --blocks 3 "${data[@]}" --groups 0 --max-steps 1 --out shallow -q
 third=(--model shallow "${data[@]}" --codebook-size 16 --max-steps 1 --overwrite -q)
-expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --out coarse; exchanges coarse 2; biased coarse -0.8; err "defaults: .*codes of the first 2 blocks (--recipe tuned)"
+expect "coarse groups: codes of two of three blocks by the recipe" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --out coarse; exchanges coarse 2; biased coarse -0.8; err "defaults: .*class bias -0.8 (--recipe tuned), codes of the first 2 blocks (--recipe tuned)"
 expect "they are kept" 0 --resume coarse --max-steps 2 -q; exchanges coarse 2; biased coarse -0.8
 expect "codes of one group: half of the bias" 0 "${third[@]}" --groups 1 --out every; biased every -0.4
 expect "and inherited with fine ones" 0 --model coarse "${data[@]}" --groups 4 --max-steps 1 --out other --overwrite -q; exchanges other 2
@@ -284,6 +284,7 @@ expect "with one, blocks computed twice" 0 "${tiny[@]}" --groups 4 --class-bias 
 ! cmp -s biased/selftest.safetensors unbiased/selftest.safetensors || report "evaluation has no bias either"
 expect "it is kept" 0 --resume biased --max-steps 3 -q; [ "$(jq .astra.class_bias biased/config.json)" = -0.5 ] || report "config.json does not say -0.5 any more"
 expect "it is inherited" 0 --model biased "${data[@]}" --max-steps 1 --devices 3 --out inherited -q; [ "$(jq .astra.class_bias inherited/config.json)" = -0.5 ] || report "config.json does not say -0.5"
+expect "K-means where codebooks are the model's" 2 --model biased "${data[@]}" --kmeans-start random --max-steps 1 --out nowhere; err "error: --kmeans-start: codebooks are those of biased: --groups makes new ones with K-means$"
 expect "a single class token has neither bias nor shares" 0 --model biased "${data[@]}" --class-token single --max-steps 1 --devices 3 --out alone -q
 [ "$(jq -c '[.astra.class_token, .astra.class_bias, .astra.class_mean_power]' alone/config.json)" = '["single",null,null]' ] || report "config.json says $(jq -c .astra alone/config.json)"
 expect "unless it is given" 2 --model biased "${data[@]}" --class-token single --class-bias -0.5 --max-steps 1 --out nowhere; err "--class-bias is for one class token per device; it cannot be combined with --class-token single"

@@ -58,9 +58,16 @@ refused() { # WHAT PATH [CURL-ARGUMENTS...]
 }
 for round in idle busy; do
   if [ $round = busy ]; then
-    curl -sS -N -m 60 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 450, "stream": true}' >"$work/stream" &
-    stream=$!
-    for ((i = 0; i < 500; i++)); do grep -q text_completion "$work/stream" && break; sleep 0.02; done
+    for ((attempt = 0; attempt < 5; attempt++)); do # a text that is over before its device stops shows nothing: another one
+      curl -sS -N -m 60 "$base/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 450, "stream": true}' >"$work/stream" &
+      stream=$!
+      for ((i = 0; i < 500; i++)); do grep -q text_completion "$work/stream" && break; sleep 0.02; done
+      kill -STOP "$(session_of w)"
+      sleep 0.2
+      grep -q 'DONE' "$work/stream" || break
+      kill -CONT "$(session_of w)"
+      wait "$stream"
+    done
   fi
   kill -KILL "$(session_of w)"
   kill -KILL "${listener[w]}"

@@ -476,6 +476,28 @@ static double min_gap(const PlotPanel *panel, const PlotAxis *axis) {
   return gap;
 }
 
+/* On a log axis that has few x (sizes, rates) they are the ticks themselves: powers of two, say, are no round numbers. */
+static void tick_values(PlotAxis *axis, const PlotPanel *panel, int wanted) {
+  double value[PLOT_AXIS_TICKS];
+  int count = 0;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) {
+      if (!is_drawn(panel, &panel->series[s], i)) continue;
+      int at = 0;
+      while (at < count && value[at] < panel->series[s].x[i]) at++;
+      if (at < count && value[at] == panel->series[s].x[i]) continue;
+      if (count == wanted || count == PLOT_AXIS_TICKS || panel->series[s].x[i] >= 1e6 || panel->series[s].x[i] < 1e-3) return;
+      memmove(value + at + 1, value + at, (size_t)(count++ - at) * sizeof *value);
+      value[at] = panel->series[s].x[i];
+    }
+  if (count < 2) return;
+  axis->count = count;
+  for (int i = 0; i < count; i++) {
+    axis->tick[i] = value[i];
+    snprintf(axis->label[i], PLOT_AXIS_LABEL, "%.6g", value[i]);
+  }
+}
+
 /* Of what is counted (steps, devices) there is no half. Bars of the first and last x need room. */
 static void fit_x(Chart *chart, double x[2]) {
   const PlotPanel *panel = chart->panel;
@@ -485,12 +507,14 @@ static void fit_x(Chart *chart, double x[2]) {
     for (size_t i = 0; i < panel->series[s].count; i++) counted = counted && panel->series[s].x[i] == floor(panel->series[s].x[i]);
   const double min_step = counted ? 1 : 0;
   plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
-  if (bars_before(panel, panel->count) == 0) return;
-  const double gap = min_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
-  x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
-  x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
-  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
-  chart->bar_width = bars_share * min_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
+  if (bars_before(panel, panel->count) > 0) {
+    const double gap = min_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
+    x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
+    x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
+    plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
+    chart->bar_width = bars_share * min_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
+  }
+  if (panel->log_x) tick_values(&chart->x, panel, x_ticks);
 }
 
 /* ---- legend */

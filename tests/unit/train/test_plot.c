@@ -213,6 +213,26 @@ static void ticks_are_round(void **state) {
   check_axis(7, 7, false, "6.5 7.0 7.5");
 }
 
+/* Few x of a log axis are its ticks, each once; many have round ones. */
+static void few_values_are_ticks(void **state) {
+  (void)state;
+  const double sizes[] = {2048, 256, 1024, 512, 256, -1, 614.4}, y[] = {1, 2, 3, 4, 5, 6, 7};
+  PlotSeries series = {.name = "series", .x = sizes, .y = y, .count = 7};
+  const PlotPanel panel = {.series = &series, .count = 1, .log_x = true};
+  PlotAxis axis;
+  plot_axis_fit(&axis, 256, 2048, true, 6, 0);
+  tick_values(&axis, &panel, 5);
+  assert_int_equal(axis.count, 5);
+  const char *labels[] = {"256", "512", "614.4", "1024", "2048"};
+  for (int i = 0; i < 5; i++) {
+    assert_string_equal(axis.label[i], labels[i]);
+    assert_true(fabs(axis.tick[i] - strtod(labels[i], NULL)) < 1e-9);
+  }
+  plot_axis_fit(&axis, 256, 2048, true, 6, 0);
+  tick_values(&axis, &panel, 4);
+  assert_string_equal(axis.label[0], "500");
+}
+
 static int inked(const PlotCanvas *canvas) {
   int count = 0;
   for (int i = 0; i < canvas->width * canvas->height; i++) count += canvas->rgb[3 * i] < 128;
@@ -244,6 +264,7 @@ int main(void) {
       cmocka_unit_test(bad_requests_are_refused),
       cmocka_unit_test(bars_stand_on_each_other),
       cmocka_unit_test(ticks_are_round),
+      cmocka_unit_test(few_values_are_ticks),
       cmocka_unit_test(letters_have_shapes),
   };
   return cmocka_run_group_tests(tests, enter, leave);

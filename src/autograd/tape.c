@@ -329,12 +329,12 @@ void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void 
   if (!tape->planning) threads_for(items, grain, body, context);
 }
 
-void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
-                 const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
+void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
+                 int64_t ldb, real beta, real *c, int64_t ldc) {
   if (tape->planning)
     matmul_count_only(m, n, k);
   else
-    matmul(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    matmul(transpose_a, transpose_b, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 }
 
 size_t tape_scratch_begin(Tape *tape) { return arena_mark(tape->run.arena); }

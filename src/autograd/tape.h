@@ -79,10 +79,10 @@ Numbers tensor_grad(const Tensor *output); /* in its own backward: the gradient 
  * Only as the last thing of output's backward. Falls back to adding. */
 void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input);
 
-/* threads_for and matmul; while planning nothing is run, and products are counted. */
+/* threads_for, and matmul with alpha = 1; while planning nothing is run, and products are counted. */
 void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void *context);
-void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
-                 const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
+                 int64_t ldb, real beta, real *c, int64_t ldc);
 
 /* An array for the duration of an operation's forward or backward: one that a gradient no longer needs, or a new one; once given back with
  * its size it serves the operations that follow. NULL: the tape has failed. */

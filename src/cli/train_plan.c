@@ -13,7 +13,7 @@ enum { LABEL = 49 }; /* width of the column of names */
 
 static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f MiB\n", LABEL, name, bytes / 1048576); }
 
-static void print_memory(const Session *session, const Plan *plan) {
+static void print_memory(const Session *session, const TrainPlan *plan) {
   const double program = plan_program_bytes(session);
   char data[LABEL + 1];
   snprintf(data, sizeof data, "prefetched batches of %s, mapped data", session->task->source->name.samples);
@@ -56,7 +56,7 @@ static double epoch_steps(const Session *session) {
   return epochs > 1 ? round(1000 / epochs) / 1000 : (double)session_epoch_steps(session);
 }
 
-static void print_text(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
+static void print_text(const Session *session, const TrainPlan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "trainable parameters", plan->trainable / 1e6);
@@ -108,7 +108,7 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
 /* Of bytes, numbers, blocks and bits; what is measured or a ratio is a real number, and so are FLOPs, which may be more than 2^63. */
 static json_t *whole(double value) { return json_integer((json_int_t)llround(value)); }
 
-static json_t *plan_json(const Session *session, const Plan *plan) {
+static json_t *plan_json(const Session *session, const TrainPlan *plan) {
   const double program = plan_program_bytes(session);
   const bool astra = session_astra(session);
   const struct {
@@ -159,7 +159,7 @@ static json_t *epoch_json(const Session *session) {
   return steps < 1 ? json_real(steps) : steps_json(session, (int64_t)steps);
 }
 
-static Status print_json(const Session *session, const Plan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
+static Status print_json(const Session *session, const TrainPlan *plan, const PlanTime *time, const PlanNode *node, const char *sheet) {
   json_t *object = plan_json(session, plan);
   const TrainOptions *options = &session->options;
   json_object_set_new(object, "run",
@@ -183,7 +183,7 @@ static Status print_json(const Session *session, const Plan *plan, const PlanTim
 }
 
 Status train_plan_print(Session *session, double rate, bool json) {
-  Plan plan;
+  TrainPlan plan;
   PlanNode memory, *node = config_is_decoder(session->config) && session->classes == 0 ? &memory : NULL; /* what makes tokens */
   char *shown = NULL;
   TRY(plan_make(session, &plan));

@@ -22,13 +22,13 @@ typedef struct Planned {
   size_t index;
 } Planned;
 
-typedef struct Plan {
+typedef struct FilePlan {
   const char *path;
   Planned *list; /* in the order in which they are written */
   size_t count;
   const char *const *metadata; /* the caller's */
   uint64_t digest;             /* of the header */
-} Plan;
+} FilePlan;
 
 static Status plan_item(Planned *planned, const SafeItem *item, size_t index, const char *path) {
   int64_t count = 1, bytes;
@@ -57,7 +57,7 @@ static json_t *digest_json(uint64_t digest) {
   return json_string(text);
 }
 
-static json_t *metadata_json(const Plan *plan) {
+static json_t *metadata_json(const FilePlan *plan) {
   json_t *map = json_object();
   for (const char *const *pair = plan->metadata; pair && pair[0] && pair[1]; pair += 2)
     if (!safe_digest_is_key(pair[0])) json_build_put(&map, pair[0], json_string(pair[1]));
@@ -74,7 +74,7 @@ static json_t *metadata_json(const Plan *plan) {
   return map;
 }
 
-static Status fill_header(json_t *header, const Plan *plan) {
+static Status fill_header(json_t *header, const FilePlan *plan) {
   uint64_t offset = 0;
   for (size_t i = 0; i < plan->count; i++) {
     const SafeItem *item = plan->list[i].item;
@@ -106,7 +106,7 @@ static char *padded_text(const json_t *header, uint64_t *length) {
 }
 
 /* At the beginning of the file: length and text. */
-static Status write_header(FILE *stream, const Plan *plan) {
+static Status write_header(FILE *stream, const FilePlan *plan) {
   char *text = NULL;
   uint64_t length = 0;
   json_t *header = json_object();
@@ -130,7 +130,7 @@ static int by_item_name(const void *a, const void *b) {
 
 static int by_key(const void *a, const void *b) { return strcmp(**(const char *const *const *)a, **(const char *const *const *)b); }
 
-static Status digest_tensors(const Plan *plan, SafeDigest *digest) {
+static Status digest_tensors(const FilePlan *plan, SafeDigest *digest) {
   const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
   if (!sorted) return status_no_memory(plan->path, "its header");
   for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
@@ -143,7 +143,7 @@ static Status digest_tensors(const Plan *plan, SafeDigest *digest) {
   return STATUS_OK;
 }
 
-static Status digest_pairs(const Plan *plan, SafeDigest *digest) {
+static Status digest_pairs(const FilePlan *plan, SafeDigest *digest) {
   const char *const *metadata = plan->metadata;
   size_t count = 0;
   while (metadata && metadata[2 * count] && metadata[2 * count + 1]) count++;
@@ -156,7 +156,7 @@ static Status digest_pairs(const Plan *plan, SafeDigest *digest) {
   return STATUS_OK;
 }
 
-static Status digest_header(Plan *plan, SafeDigest *digest) {
+static Status digest_header(FilePlan *plan, SafeDigest *digest) {
   safe_digest_begin(digest);
   TRY(digest_tensors(plan, digest));
   TRY(digest_pairs(plan, digest));
@@ -199,7 +199,7 @@ static Status write_item(const Output *output, const Planned *planned) {
   return STATUS_OK;
 }
 
-static Status write_all(FILE *stream, Plan *plan) {
+static Status write_all(FILE *stream, FilePlan *plan) {
   const size_t bytes = (size_t)CHUNK * sizeof(int64_t);
   uint8_t *memory = malloc(2 * bytes);
   SafeDigest *digest = safe_digest_new();
@@ -219,7 +219,7 @@ static Status write_all(FILE *stream, Plan *plan) {
 }
 
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata) {
-  Plan plan = {.path = path, .list = calloc(count + 1, sizeof *plan.list), .count = count, .metadata = metadata};
+  FilePlan plan = {.path = path, .list = calloc(count + 1, sizeof *plan.list), .count = count, .metadata = metadata};
   if (!plan.list) return status_no_memory(path, "its header");
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan.list[i], &items[i], i, path);

@@ -144,7 +144,7 @@ static double watched(const Session *session, size_t floor) {
 }
 
 /* A batch through the plain model, whose products are counted, and as the devices of an evaluation compute it. */
-static Status plan_evaluation(Session *session, const TaskBatch *batch, size_t floor, Plan *plan) {
+static Status plan_evaluation(Session *session, const TaskBatch *batch, size_t floor, TrainPlan *plan) {
   TaskScore score = {0};
   const uint64_t look = session->emulation.look;
   tape_record(session->tape, false);
@@ -177,7 +177,7 @@ static Status plan_rates(Session *session, const TaskBatch *batch, double *flops
 }
 
 /* The first step and the last, which may be on more patches: memory is that of the larger one, work the mean over the run. */
-static Status plan_steps(Session *session, const TaskBatch *batch, Plan *plan) {
+static Status plan_steps(Session *session, const TaskBatch *batch, TrainPlan *plan) {
   const int64_t now = session->step, dropping = micro_step_dropping(session);
   const double share = dropping > 0 ? (double)dropping / (double)session->total_steps : 0;
   double first = 0, last = 0;
@@ -191,7 +191,7 @@ static Status plan_steps(Session *session, const TaskBatch *batch, Plan *plan) {
 }
 
 /* A batch of the right size; planning reads nothing of it. */
-static Status plan_step(Session *session, Plan *plan) {
+static Status plan_step(Session *session, TrainPlan *plan) {
   TaskBatch batch;
   size_t floor = arena_mark(session->arena);
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
@@ -260,7 +260,7 @@ static double selftest_mapped(Session *session) {
 
 /* A self-test's samples through a model of the same configuration, on all devices: adapters are folded in, and parameters are address
  * space. */
-static Status plan_answer(Session *session, Model *model, Plan *plan) {
+static Status plan_answer(Session *session, Model *model, TrainPlan *plan) {
   TaskBatch batch;
   Tensor *loss;
   const size_t floor = arena_mark(session->arena);
@@ -289,21 +289,21 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   return status;
 }
 
-Status plan_make(Session *session, Plan *plan) {
+Status plan_make(Session *session, TrainPlan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
-  *plan = (Plan){.parameters = (double)param_count_numbers(params),
-                 .trainable = (double)param_count_trainable(params),
-                 .weights = block + (double)params->shadow_total * sizeof *params->shadows,
-                 .gradients = block,
-                 .moments = optimizer_moment_bytes(params, &session->options.optimizer),
-                 .average = session->options.optimizer.average > 0 ? block : 0,
-                 .frozen = frozen_bytes(params),
-                 .teacher = teacher_bytes(session),
-                 .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
-                 .selftest = selftest_bytes(session),
-                 .selftest_mapped = selftest_mapped(session),
-                 .data = (double)session->data.bytes};
+  *plan = (TrainPlan){.parameters = (double)param_count_numbers(params),
+                      .trainable = (double)param_count_trainable(params),
+                      .weights = block + (double)params->shadow_total * sizeof *params->shadows,
+                      .gradients = block,
+                      .moments = optimizer_moment_bytes(params, &session->options.optimizer),
+                      .average = session->options.optimizer.average > 0 ? block : 0,
+                      .frozen = frozen_bytes(params),
+                      .teacher = teacher_bytes(session),
+                      .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
+                      .selftest = selftest_bytes(session),
+                      .selftest_mapped = selftest_mapped(session),
+                      .data = (double)session->data.bytes};
   if (session_astra(session) && session->options.codebooks == NULL) { /* else there is nothing to cluster */
     CodebooksPlan start;
     TRY(codebooks_plan(session, &start));
@@ -328,22 +328,22 @@ double plan_program_bytes(const Session *session) {
   return session->program + PROGRAM_LATER + products;
 }
 
-double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
+double plan_selftest_bytes(const TrainPlan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
 
 /* The self-test begins when the memory of a step's activations and gradients has been given back, and an evaluation follows it. */
-double plan_training_bytes(const Plan *plan) {
+double plan_training_bytes(const TrainPlan *plan) {
   double in_turns = fmax(fmax(plan->gradients + plan->activations, plan->evaluation), plan_selftest_bytes(plan));
   return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + plan->teacher + in_turns;
 }
 
 /* Gradients are there, but nothing has touched them yet. */
-double plan_kmeans_bytes(const Plan *plan) {
+double plan_kmeans_bytes(const TrainPlan *plan) {
   if (plan->kmeans_samples == 0) return 0;
   return plan->weights + plan->frozen + plan->teacher + plan->moments + plan->average + plan->codebooks + plan->data +
          plan->kmeans_samples + plan->kmeans_work + plan->kmeans_activations;
 }
 
-double plan_total_bytes(const Session *session, const Plan *plan) {
+double plan_total_bytes(const Session *session, const TrainPlan *plan) {
   return fmax(plan_training_bytes(plan), plan_kmeans_bytes(plan)) + plan_program_bytes(session);
 }
 
@@ -351,14 +351,14 @@ double plan_total_bytes(const Session *session, const Plan *plan) {
 
 static const double MIB = 1048576;
 
-static Status plan_recomputed(Session *session, int64_t blocks, Plan *plan, bool *fits) {
+static Status plan_recomputed(Session *session, int64_t blocks, TrainPlan *plan, bool *fits) {
   session_recompute(session, blocks);
   TRY(plan_make(session, plan));
   *fits = plan_total_bytes(session, plan) <= session->options.memory;
   return STATUS_OK;
 }
 
-static Status refuse_budget(const Session *session, const Plan *plan) {
+static Status refuse_budget(const Session *session, const TrainPlan *plan) {
   double needed = plan_total_bytes(session, plan);
   if (plan_kmeans_bytes(plan) > plan_training_bytes(plan))
     return status_set(
@@ -377,7 +377,7 @@ static Status refuse_budget(const Session *session, const Plan *plan) {
 
 /* By bisection: the more blocks are computed twice, the less memory. But for one block, which takes about what it saves. */
 static Status fit(Session *session) {
-  Plan plan;
+  TrainPlan plan;
   bool fits;
   int64_t too_few = 0, enough = session->config->blocks;
   TRY(plan_recomputed(session, 0, &plan, &fits));
@@ -406,7 +406,7 @@ Status plan_fit(Session *session) {
 /* ---------------------------------------------------------------- the machine */
 
 Status plan_check(Session *session) {
-  Plan plan;
+  TrainPlan plan;
   TRY(plan_make(session, &plan));
   double available = memory_available(),
          in_turns = fmax(fmax(plan.gradients + plan.activations, plan.evaluation), plan.selftest + plan.selftest_activations);
@@ -424,7 +424,7 @@ Status plan_check(Session *session) {
 /* Whole steps run at about this share of the rate that large products reach (docs/results/speed.md). */
 static const double STEP_SHARE = 0.8;
 
-PlanTime plan_time(const Session *session, const Plan *plan, double rate) {
+PlanTime plan_time(const Session *session, const TrainPlan *plan, double rate) {
   const TrainOptions *options = &session->options;
   const double speed = STEP_SHARE * rate;
   PlanTime time = {.rate = rate, .step = plan->step_flops * (double)options->accumulate / speed, .kmeans = plan->kmeans_flops / speed};

@@ -4,7 +4,7 @@
 #define TRAIN_PLAN_H
 #include "train/session.h"
 
-typedef struct Plan {
+typedef struct TrainPlan {
   double parameters, trainable;                                                        /* numbers, and those of them that learn */
   double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes: the first four of what learns */
   double evaluation;                                      /* bytes of its largest forward pass, whose place is that of `activations` */
@@ -15,18 +15,18 @@ typedef struct Plan {
   double kmeans_samples, kmeans_work, kmeans_activations; /* bytes, before the first step; 0 where codebooks come from a file */
   double forward_flops, step_flops;                       /* of one batch's products */
   double kmeans_flops;                                    /* of the K-means initialisation, with all its iterations */
-} Plan;
+} TrainPlan;
 
 /* Of the run as it is set up, data and model included. The session's step is as it was; who reads on from the data seeks first. Errors: of
  * the model's operations and of memory, NO_MEMORY. */
-Status plan_make(Session *session, Plan *plan);
+Status plan_make(Session *session, TrainPlan *plan);
 
 /* Bytes of parts that are not in memory at the same time, or of all that are. */
-double plan_program_bytes(const Session *session);                 /* code, libraries, threads with their buffers, the data's files */
-double plan_selftest_bytes(const Plan *plan);                      /* part of training's, in turns with the activations of a step */
-double plan_training_bytes(const Plan *plan);                      /* without the program */
-double plan_kmeans_bytes(const Plan *plan);                        /* likewise; 0: there is none */
-double plan_total_bytes(const Session *session, const Plan *plan); /* the peak: of training and K-means the larger, and the program */
+double plan_program_bytes(const Session *session);                      /* code, libraries, threads with their buffers, the data's files */
+double plan_selftest_bytes(const TrainPlan *plan);                      /* part of training's, in turns with the activations of a step */
+double plan_training_bytes(const TrainPlan *plan);                      /* without the program */
+double plan_kmeans_bytes(const TrainPlan *plan);                        /* likewise; 0: there is none */
+double plan_total_bytes(const Session *session, const TrainPlan *plan); /* the peak: of training and K-means the larger, and the program */
 
 /* Seconds; 0 where a part does not occur or is not known. */
 typedef struct PlanTime {
@@ -36,7 +36,7 @@ typedef struct PlanTime {
 } PlanTime;
 
 /* An estimate. rate: FLOP/s that large products reach on this machine. */
-PlanTime plan_time(const Session *session, const Plan *plan, double rate);
+PlanTime plan_time(const Session *session, const TrainPlan *plan, double rate);
 
 /* What a node of a cluster takes to run a language model on its longest sequence. Counted is the last node, with an even share: it receives
  * from all others, and it generates the new tokens. Leaves out the sockets' buffers, which hold codes alone. */

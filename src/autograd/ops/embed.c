@@ -49,7 +49,7 @@ static void patch_forward(Tape *tape, void *record) {
     op_matmul_bf16(tape, false, true, rows, width, depth, job->patches.narrow, depth, job->weight->shadow, depth, NULL, true,
                    tensor_numbers(job->y), width);
   else
-    tape_matmul(tape, false, true, rows, width, depth, 1, job->patches.wide, depth, job->weight->value, depth, 1, job->y->value, width);
+    tape_matmul(tape, false, true, rows, width, depth, job->patches.wide, depth, job->weight->value, depth, 1, job->y->value, width);
   tape_scratch_end(tape, mark);
 }
 
@@ -81,7 +81,7 @@ static void patch_backward(Tape *tape, void *record) {
     op_matmul_bf16(tape, true, false, width, depth, rows, op_in_bf16(tape, tensor_grad(job->y), rows, width), width, job->patches.narrow,
                    depth, NULL, add, (Numbers){.wide = dweight}, depth);
   else if (dweight)
-    tape_matmul(tape, true, false, width, depth, rows, 1, job->y->grad, width, job->patches.wide, depth, add ? 1 : 0, dweight, depth);
+    tape_matmul(tape, true, false, width, depth, rows, job->y->grad, width, job->patches.wide, depth, add ? 1 : 0, dweight, depth);
   tape_scratch_end(tape, mark);
   tape_for(tape, width, OP_ROW_GRAIN, rest_backward_body, job);
 }

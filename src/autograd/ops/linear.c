@@ -216,10 +216,10 @@ static void bias_backward_body(void *context, int64_t begin, int64_t end, int th
 static void backward_wide(Tape *tape, const Linear *job, real *dweight, bool add_weight, real *dx, bool add_x) {
   const real *dz = job->y->grad, *x = job->x->value;
   if (dweight != NULL && job->transposed)
-    tape_matmul(tape, true, false, job->in, job->out, job->rows, 1, x, job->in, dz, job->out, add_weight ? 1 : 0, dweight + job->start,
+    tape_matmul(tape, true, false, job->in, job->out, job->rows, x, job->in, dz, job->out, add_weight ? 1 : 0, dweight + job->start,
                 job->stride);
   else if (dweight != NULL)
-    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, x, job->in, add_weight ? 1 : 0, dweight + job->start,
+    tape_matmul(tape, true, false, job->out, job->in, job->rows, dz, job->out, x, job->in, add_weight ? 1 : 0, dweight + job->start,
                 job->stride);
   if (dx) op_matmul_weight(tape, job->transposed, job->rows, job->in, job->out, dz, job->out, job->weight, job->start, add_x, dx, job->in);
 }

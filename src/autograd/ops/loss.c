@@ -328,8 +328,8 @@ static void run_slice(Tape *tape, VocabJob *job, Slice *slice) {
   if (job->dtable && job->bf16)
     op_matmul_bf16(tape, true, false, entries, width, n, dlogits, stride, slice->x + at, width, NULL, job->filled, dtable, width);
   else if (job->dtable)
-    tape_matmul(tape, true, false, entries, width, n, 1, slice->logits, entries, job->x->value + at, width, job->filled ? 1 : 0,
-                dtable.wide, width);
+    tape_matmul(tape, true, false, entries, width, n, slice->logits, entries, job->x->value + at, width, job->filled ? 1 : 0, dtable.wide,
+                width);
   job->filled = true;
 }
 

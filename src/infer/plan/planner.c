@@ -631,20 +631,20 @@ void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends) 
 static double speed_of(const DeviceMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
 
 /* A case for these devices, and what it points to. */
-typedef struct MeasuredCase {
+typedef struct ClusterCase {
   PlanCase plan;
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
   LinkEnd ends[WIRE_NODES]; /* all zero where the links were given */
   LinkOptions links;
-} MeasuredCase;
+} ClusterCase;
 
 /* A device that is not here is taken to be as slow as the slowest that is, and so is its link for the input; one beside the leader has its
  * input at once. */
-static void make_measured(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredCase *c) {
+static void make_measured(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, ClusterCase *c) {
   int slowest = -1;
   double slowest_rate = 0;
-  *c = (MeasuredCase){.plan = *plan, .links = given ? *given : (LinkOptions){.topology = LINK_SWITCH}};
+  *c = (ClusterCase){.plan = *plan, .links = given ? *given : (LinkOptions){.topology = LINK_SWITCH}};
   for (int d = 0; d < nodes; d++) {
     if (measured[d].here && (slowest < 0 || speed_of(&measured[d]) > speed_of(&measured[slowest]))) slowest = d;
     if (measured[d].here && measured[d].linked) slowest_rate = link_slower(slowest_rate, measured[d].to);
@@ -662,7 +662,7 @@ static void make_measured(const PlanCase *plan, const DeviceMeasure *measured, i
 }
 
 Status planner_given_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, double *seconds) {
-  MeasuredCase c;
+  ClusterCase c;
   SimResult result;
   make_measured(plan, measured, nodes, given, &c);
   TRY(planner_latency(&c.plan, &result));
@@ -671,7 +671,7 @@ Status planner_given_split(const PlanCase *plan, const DeviceMeasure *measured, 
 }
 
 Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
-  MeasuredCase c;
+  ClusterCase c;
   int chosen[WIRE_NODES], used;
   int64_t counts[WIRE_NODES];
   SimResult result;

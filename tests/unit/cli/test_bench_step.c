@@ -103,7 +103,7 @@ static void test_flops_are_the_plans(void **state) {
   (void)state;
   BenchStep bench;
   BenchSummary summary;
-  Plan plan;
+  TrainPlan plan;
   TrainOptions options = bench_options(4, 8);
   options.map = COUNTS_EVEN;
   options.devices[0] = options.devices[1] = 2;

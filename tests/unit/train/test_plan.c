@@ -6,7 +6,7 @@
 #include "unit/train/tiny_text.h"
 #include <sys/resource.h>
 
-static void planned(const TrainOptions *options, SessionUse use, Plan *plan) {
+static void planned(const TrainOptions *options, SessionUse use, TrainPlan *plan) {
   Session session;
   tiny_check(session_open(&session, options, use));
   tiny_check(plan_make(&session, plan));
@@ -14,7 +14,7 @@ static void planned(const TrainOptions *options, SessionUse use, Plan *plan) {
 }
 
 static void assert_same_plan(const TrainOptions *options) {
-  Plan with, without;
+  TrainPlan with, without;
   planned(options, SESSION_TRAIN, &with);
   planned(options, SESSION_PLAN, &without);
   assert_memory_equal(&with, &without, sizeof with);
@@ -40,7 +40,7 @@ static void no_weights_are_needed(void **state) {
 static void no_text_is_needed(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_LLAMA);
-  Plan with, without;
+  TrainPlan with, without;
   options.kmeans_samples = 8; /* else there are as many as the text has */
   planned(&options, SESSION_PLAN, &with);
   options.dataset = options.tokenizer = NULL;
@@ -53,7 +53,7 @@ static void no_text_is_needed(void **state) {
 static void frozen_weights_have_no_moments(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_GPT2);
-  Plan whole, adapters;
+  TrainPlan whole, adapters;
   planned(&options, SESSION_PLAN, &whole);
   options.lora_rank = 2;
   planned(&options, SESSION_PLAN, &adapters);
@@ -71,7 +71,7 @@ static void evaluations_are_planned(void **state) {
     TrainOptions options = tiny_options();
     Session session;
     Validation result;
-    Plan plan;
+    TrainPlan plan;
     if (!astra) options.groups = 0;
     tiny_open(&session, &options);
     tiny_check(plan_make(&session, &plan));
@@ -93,7 +93,7 @@ static void dropped_patches_save_time_alone(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
   Session session;
-  Plan whole, some, most;
+  TrainPlan whole, some, most;
   options.groups = 0;
   options.max_steps = 10;
   planned(&options, SESSION_PLAN, &whole);
@@ -116,7 +116,7 @@ static void dropped_patches_save_time_alone(void **state) {
 static void samples_of_k_means_count(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
-  Plan few, more, none;
+  TrainPlan few, more, none;
   options.kmeans_samples = 100;
   planned(&options, SESSION_PLAN, &few);
   options.kmeans_samples = 500;
@@ -205,7 +205,7 @@ static void a_node_works_in_the_memory_of_its_plan(void **state) {
 static void a_large_model_is_planned_without_its_memory(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_LLAMA);
-  Plan plan;
+  TrainPlan plan;
   struct rusage usage;
   options.model = "llama-3-8b";
   options.dataset = options.tokenizer = NULL;

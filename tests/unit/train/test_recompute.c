@@ -78,7 +78,7 @@ static void images_give_the_same_bits(void **state) {
   assert_same_steps(options);
 }
 
-static void plan_of(TrainOptions options, int64_t recompute, Plan *plan) {
+static void plan_of(TrainOptions options, int64_t recompute, TrainPlan *plan) {
   Session session;
   options.recompute = recompute;
   tiny_check(session_open(&session, &options, SESSION_PLAN));
@@ -90,7 +90,7 @@ static void plan_of(TrainOptions options, int64_t recompute, Plan *plan) {
 static void it_takes_less_memory_and_one_more_pass(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_GPT2);
-  Plan kept, twice;
+  TrainPlan kept, twice;
   options.model = "llama-3-8b";
   options.dataset = options.tokenizer = NULL;
   options.context = 64;
@@ -105,7 +105,7 @@ static void it_takes_less_memory_and_one_more_pass(void **state) {
 }
 
 static double total_of(Session *session) {
-  Plan plan;
+  TrainPlan plan;
   tiny_check(plan_make(session, &plan));
   return plan_total_bytes(session, &plan) - plan_program_bytes(session);
 }
@@ -153,7 +153,7 @@ static void the_plan_holds(void **state) {
   options.devices[0] = options.devices[1] = 3;
   options.map = COUNTS_EVEN;
   Session session;
-  Plan plan;
+  TrainPlan plan;
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
   tiny_check(codebooks_read(&session, tiny_path("books")));
   tiny_check(plan_make(&session, &plan));

@@ -71,7 +71,7 @@ static void assert_goes_on(Session *whole, const TrainOptions *options, int64_t 
   tiny_check(session_open(&second, options, SESSION_TRAIN)); /* no K-means, other random states */
   tiny_check(state_load(&second, options->out));
   assert_int_equal(second.step, stop);
-  Plan plan; /* as a run makes one before it goes on: it leaves no trace */
+  TrainPlan plan; /* as a run makes one before it goes on: it leaves no trace */
   tiny_check(plan_make(&second, &plan));
   tiny_seek(&second);
   tiny_steps_to(&second, STEPS);

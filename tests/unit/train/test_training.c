@@ -191,7 +191,7 @@ static void a_plan_is_what_a_step_takes(void **state) {
   options.devices[0] = options.devices[1] = 4;
   options.map = COUNTS_EVEN;
   Session session, untouched;
-  Plan plan;
+  TrainPlan plan;
   tiny_open(&session, &options);
   tiny_open(&untouched, &options);
   size_t fitted = tape_peak_bytes(session.tape); /* by K-means: smaller than a step */
@@ -220,7 +220,7 @@ static void a_plain_plan_counts_every_product(void **state) {
   TrainOptions options = tiny_options();
   options.groups = 0;
   Session session;
-  Plan plan;
+  TrainPlan plan;
   tiny_open(&session, &options);
   tiny_check(plan_make(&session, &plan));
   tiny_check(session.task->source->seek(&session, TASK_TRAIN, 0, 0));

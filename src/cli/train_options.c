@@ -117,9 +117,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "bits of each of Adam's two moments per weight; fewer: less memory"},
       {OPTION_REAL, "clip", 0, &o->clip, "NORM", .min = 0, .max = 1e9, .help = "maximum gradient norm; 0: no clipping"},
       {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .min = 0, .max = 0.99, .help = "smoothing of the target distribution"},
-      {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .min = 0, .max = 100, .help = "Beta parameter of mixup; 0: off"},
+      {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .min = 0, .max = 100, .help = "Beta parameter of mixup; 0: off; default: by recipe"},
       {OPTION_REAL, "cutmix", 0, &t->cutmix, "ALPHA", .min = 0, .max = 100,
-       .help = "Beta parameter of CutMix; with --mixup one of the two per batch; 0: off"},
+       .help = "likewise of CutMix; with --mixup one of the two per batch"},
       {OPTION_REAL, "drop-path", 0, &t->drop_path, "RATE", .min = 0, .max = 0.95,
        .help = "stochastic depth: rate of dropped branches in the last block"},
       {OPTION_REAL, "ema-decay", 0, &o->average, "D", .min = 0, .max = 0.999999, .help = "decay of the weights' moving average; 0: off"},
@@ -280,6 +280,7 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
   fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
+  fprintf(stream, "--mixup\n%.17g\n--cutmix\n%.17g\n", options->mixup, options->cutmix);
   fprintf(stream, "--distill-hidden\n%.17g\n--class-bias\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n",
           options->distill_hidden, options->class_bias, options->class_mean_power, (long long)options->exchange_blocks);
   fprintf(stream, "--max-steps\n%lld\n", (long long)options->max_steps);
@@ -455,6 +456,8 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   if (!options_given(table, "recipe")) command->train.recipe = RECIPE_PAPER;      /* there was no other when it began */
   if (!options_given(table, "distill-hidden")) command->train.distill_hidden = 0; /* no recipe had it */
+  if (!options_given(table, "mixup")) command->train.mixup = 0;
+  if (!options_given(table, "cutmix")) command->train.cutmix = 0;
   if (!options_given(table, "class-bias")) command->train.class_bias = 0;
   if (!options_given(table, "class-mean-power")) command->train.class_mean_power = 0;
   if (!options_given(table, "exchange-blocks")) command->train.exchange_blocks = 0;

@@ -14,6 +14,7 @@
 #include "train/emulate.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
+#include "train/ranks.h"
 #include "train/session_internal.h"
 #include "train/task.h"
 #include "vq/kmeans.h"
@@ -132,6 +133,7 @@ static const double HIDDEN_TUNED = 1;      /* weight of the rows' error */
 static const double POWER_TUNED = 0.5;     /* exponent of a device's tokens in the mean of class tokens */
 static const double BIAS_TUNED = -0.8;     /* of class tokens towards codes, */
 static const double BIAS_ONE_GROUP = -0.4; /* and where they are of one group */
+static const double MIX_TUNED = 1;         /* of mixup and of CutMix */
 static const int64_t COARSE = 24; /* numbers of a group, from which on only the first blocks exchange codes, and class tokens are biased */
 
 /* Appends a part to the line of what was chosen; a part too many is cut off. */
@@ -254,6 +256,8 @@ void session_defaults(TrainOptions *options) {
                             .site = SESSION_SITE_AUTO,
                             .noise = 1,
                             .recipe = RECIPE_PAPER,
+                            .mixup = SESSION_AUTO,
+                            .cutmix = SESSION_AUTO,
                             .distill = SESSION_AUTO,
                             .distill_hidden = SESSION_AUTO,
                             .class_bias = (double)NAN,
@@ -421,6 +425,16 @@ static double tuned_class_bias(const ModelConfig *config) {
   return astra->groups == 1 ? BIAS_ONE_GROUP : BIAS_TUNED;
 }
 
+/* Images that a model is taught by itself are mixed, where a rank's share of a batch has two. Measured: docs/results/cifar100-recipe.md,
+ * "What astra-train makes where it is given no settings". */
+static void choose_mixing(Session *session, bool own_targets) {
+  TrainOptions *options = &session->options;
+  const bool mixes = own_targets && options->mixup < 0 && options->cutmix < 0 && session_batch(session) >= 2 * ranks_count();
+  if (options->mixup < 0) options->mixup = mixes ? MIX_TUNED : 0;
+  if (options->cutmix < 0) options->cutmix = mixes ? MIX_TUNED : 0;
+  if (mixes) say(session, "images mixed by mixup and CutMix (--recipe tuned)");
+}
+
 /* What the options leave to the recipe, after start_weights_adopt; and what of the configuration follows from it. */
 static Status choose_recipe(Session *session, ModelConfig *config) {
   TrainOptions *options = &session->options;
@@ -435,6 +449,7 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
   if (predicts || distils)
     say(session, "%s%s%s (--recipe tuned)", predicts ? "predictions" : "", predicts && distils ? " and " : "",
         distils ? "distillation" : "");
+  choose_mixing(session, compares && !config_is_decoder(config));
   const bool weighs = tuned || session->use == SESSION_LOOK; /* astra-kmeans init: what it writes whole goes beyond the paper, too */
   if (options->class_mean_power < 0) options->class_mean_power = weighs && config->astra.class_token == CLASS_DISTRIBUTED ? POWER_TUNED : 0;
   config->astra.class_mean_power = options->class_mean_power;

@@ -65,7 +65,8 @@ typedef struct TrainOptions {
   int wire;                   /* Wire: how gradients travel between ranks */
   OptimizerOptions optimizer; /* rate SESSION_AUTO: by where the weights come from */
   /* regularisation and augmentation */
-  double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
+  double smoothing, crop_min, patch_drop, drop_path;
+  double mixup, cutmix;  /* parameters of the Beta distribution; 0: off, SESSION_AUTO: by recipe where both are left open, else 0 */
   const char *augment;   /* augment_policy_parse */
   double erase;          /* probability of random erasing */
   double distill;        /* share of the targets that comes from a teacher's probabilities (task.h); 0: none, SESSION_AUTO: by recipe */

@@ -102,6 +102,31 @@ static void the_recipe_biases_class_tokens(void **state) {
   check_bias(&options, 0);
 }
 
+static void check_mixing(const TrainOptions *options, double mixup, double cutmix) {
+  Session session;
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
+  assert_true(session.options.mixup == mixup && session.options.cutmix == cutmix);
+  session_close(&session);
+}
+
+/* Images are mixed where a pretrained model is taught by itself, unless the command line says anything of either kind. */
+static void the_recipe_mixes_images(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.mixup = options.cutmix = SESSION_AUTO;
+  check_mixing(&options, 0, 0); /* the paper's */
+  options.recipe = RECIPE_TUNED;
+  check_mixing(&options, 1, 1);
+  options.distill = 0.5;
+  check_mixing(&options, 0, 0);
+  options.distill = SESSION_AUTO, options.mixup = 0.25;
+  check_mixing(&options, 0.25, 0);
+  options.mixup = SESSION_AUTO, options.cutmix = 0;
+  check_mixing(&options, 0, 0);
+  options.cutmix = SESSION_AUTO, options.batch = 1;
+  check_mixing(&options, 0, 0); /* an image has no other */
+}
+
 /* Predictions and distillation for pretrained models that are adapted for devices; what is given stands. */
 static void the_recipe_is_for_pretrained_models(void **state) {
   (void)state;
@@ -222,6 +247,7 @@ int main(void) {
                                      cmocka_unit_test(the_recipe_is_for_pretrained_models),
                                      cmocka_unit_test(the_recipe_averages_class_tokens_by_shares),
                                      cmocka_unit_test(the_recipe_biases_class_tokens),
+                                     cmocka_unit_test(the_recipe_mixes_images),
                                      cmocka_unit_test(the_warmup_is_a_tenth_of_any_run),
                                      cmocka_unit_test(what_is_given_stands),
                                      cmocka_unit_test(earlier_runs_keep_their_defaults),

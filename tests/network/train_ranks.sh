@@ -86,7 +86,7 @@ uneven=("${astra[@]}" --groups 1,4 --prediction --exchange-blocks 1 --max-steps 
 
 # ---- distillation by the recipe: rows are compared with the teacher's relative to those of the whole batch, not of a rank's share
 train "a teacher" 0 teacher "${plain[@]}" --max-steps 10
-taught=(--model "$work/teacher" --groups 4 --codebook-size 16 --kmeans-samples 256 --devices 2-4 --distill-hidden 20 "${shared[@]:2}")
+taught=(--model "$work/teacher" --groups 4 --codebook-size 16 --kmeans-samples 256 --devices 2-4 --distill-hidden 20 --mixup 0 "${shared[@]:2}") # images are mixed within ranks
 train "taught, one process" 0 taught1 "${taught[@]}" --max-steps 20
 grep -q 'distillation (--recipe tuned)' "$work/err" || report "taught: not by the recipe"
 train "taught" 5 taught5 "${taught[@]}" --max-steps 20

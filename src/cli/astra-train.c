@@ -128,7 +128,7 @@ static Status add_convention(const Session *session, const Validation *best, con
 
 /* One line. `checkpoint`: what was evaluated or written. */
 static Status evaluation_report_json(const Session *session, const TrainResult *result, const char *checkpoint) {
-  const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
+  const Validation *best = trainer_judged(session, result);
   json_t *object = json_pack("{s:o, s:I, s:o}", "checkpoint", json_build_string(checkpoint), "steps", (json_int_t)result->steps, "loss",
                              json_build_number(result->loss));
   add_measures(session, best, &result->plain, object);
@@ -255,8 +255,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
     TRY(codebooks_constrain_as_counted(session, path));
   }
   TRY(task_windows_perplexity_check(session));
-  TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
-  if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &result->emulated, result->rates));
+  TRY(trainer_validate(session, result));
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
@@ -295,7 +294,7 @@ static Status check_out(const Session *session, const TrainCommand *command, Out
 
 /* A run that ends where guessing would have: what it learnt says why. */
 static void warn_of_chance(const Session *session, const TrainResult *result) {
-  const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
+  const Validation *best = trainer_judged(session, result);
   double chance = 1.0 / (double)session->classes, values[TASK_MEASURES];
   if (session->classes < 2 || best->samples == 0 || session->options.quiet) return;
   session->task->report->measure(&best->score, values);

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
+#include "train/evaluations.h"
 #include "train/session.h"
 #include <math.h>
 #include <stdlib.h>
@@ -300,7 +301,7 @@ Status state_save(const Session *session, const char *directory) {
 }
 
 Status state_forget(const char *directory) {
-  static const char *const names[] = {"training/state.safetensors", "training/evaluations.txt"};
+  static const char *const names[] = {"training/state.safetensors", EVALUATIONS_FILE};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char *path = files_join(directory, names[i]);
     const Status status = path ? files_remove(path) : status_no_memory(NULL, "a path");

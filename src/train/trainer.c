@@ -1,5 +1,6 @@
-/* The training loop: see trainer.h. First the evaluations so far, then what a run reports on its way (which columns there are follows from
- * the task; their order never changes, as a resumed run appends to the same file), checkpoints, and the loop that calls all of these. */
+/* The training loop: see trainer.h. First the copy of the best checkpoint, then what a run reports on its way (which columns there are
+ * follows from the task; their order never changes, as a resumed run appends to the same file), checkpoints, and the loop that calls all
+ * of these. */
 #include "train/trainer.h"
 #include "autograd/narrow.h"
 #include "base/clock.h"
@@ -10,6 +11,7 @@
 #include "data/tokenizer/tokenizer_config.h"
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
+#include "train/evaluations.h"
 #include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/micro_step.h"
@@ -23,172 +25,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* ---- The best evaluation ---- */
-
-/* The evaluations of a run so far, for --keep-best and --early-stopping. They lie in OUT/training/evaluations.txt, a line
- * "STEP VALUE kept CONDITIONS" or "STEP VALUE - CONDITIONS" each, so that a resumed run knows them; the value is the task's first measure,
- * of the devices where there are some. What is kept need not be the best one: --keep-best may be given on --resume alone. Values of other
- * conditions (--eval-samples, --eval-token-loss, --eval-layout) cannot be compared: behind a change the evaluations begin anew. */
-
-enum { BEST_UNKNOWN = -2, CONDITIONS = 128 };
-typedef struct Best {
-  int64_t step;      /* of the best evaluation; -1: there was none */
-  double value;      /* its */
-  int64_t since;     /* evaluations after it, none of them better */
-  int64_t last;      /* step of the last one; -1: none; BEST_UNKNOWN: of a run whose evaluations were not noted */
-  int64_t kept;      /* step of the one whose checkpoint is in OUT/best; -1: none */
-  double kept_value; /* its */
-} Best;
-
-/* The file is written anew each time: there are tens of lines. */
-
-enum { NOTES_MAX = 1 << 24 };
-
-static char *notes_path(const Session *session) { return files_join(session->options.out, "training/evaluations.txt"); }
-
-/* Than that of a step, -1 for none; the first of equals is the best. */
-static bool is_better(const Session *session, double value, int64_t step, double than) {
-  bool lower = session->task->report->lower_is_better;
-  return isfinite(value) && (step < 0 || (lower ? value < than : value > than));
-}
-
-static void note(Best *best, const Session *session, int64_t step, double value, bool kept) {
-  best->since++;
-  best->last = step;
-  if (is_better(session, value, best->step, best->value)) best->step = step, best->value = value, best->since = 0;
-  if (kept) best->kept = step, best->kept_value = value;
-}
-
-/* What a run's evaluations are made under, without spaces. */
-static void name_conditions(const Session *session, char text[CONDITIONS]) {
-  const TrainOptions *options = &session->options;
-  char layout[TOKEN_MAP_NAME];
-  token_map_name(&session->config->astra.layout, layout);
-  snprintf(text, CONDITIONS, "samples:%lld,loss:%.9g,layout:%s", (long long)options->eval_samples, options->eval_token_loss, layout);
-}
-
-/* All values so far were of other conditions. The one in OUT/best makes room for the next. */
-static void forget(Best *best) {
-  best->step = best->kept = -1;
-  best->since = 0;
-}
-
-static void put_note(FILE *stream, int64_t step, double value, bool kept, const char *conditions) {
-  fprintf(stream, "%lld %.17g %s %s\n", (long long)step, value, kept ? "kept" : "-", conditions);
-}
-
-/* The file's text, "" if there is none; the caller frees it. */
-static Status read_notes(const char *path, char **text) {
-  size_t size;
-  if (files_exists(path)) return files_read(path, NOTES_MAX, text, &size);
-  *text = calloc(1, 1);
-  return *text ? STATUS_OK : status_no_memory(path, "its text");
-}
-
-/* Closes a stream of open_memstream and writes its text to the file. Frees the text. */
-static Status write_notes(const char *path, FILE *stream, char **text, const size_t *size) {
-  const bool whole = fclose(stream) == 0;
-  Status status = whole ? files_write(path, *text, *size) : status_no_memory(path, "its text");
-  free(*text);
-  return status;
-}
-
-/* Whether OUT/best holds a checkpoint: somebody may have removed it. */
-static bool has_best(const Session *session) {
-  char *path = files_join(session->options.out, "best/config.json");
-  bool there = path != NULL && files_exists(path);
-  free(path);
-  return there;
-}
-
-typedef struct Note {
-  long long step;
-  double value;
-  char mark[8], conditions[CONDITIONS];
-  int fields; /* 2 of the lines of earlier versions, else 4 */
-} Note;
-
-static bool read_note(Note *note, const char *line) {
-  char excess;
-  note->fields = sscanf(line, "%lld %lf %7s %127s %c", &note->step, &note->value, note->mark, note->conditions, &excess);
-  return note->fields == 2 || (note->fields == 4 && (strcmp(note->mark, "kept") == 0 || strcmp(note->mark, "-") == 0));
-}
-
-/* Writes the lines up to session->step to the stream. Earlier versions said neither what was kept (it was each that was better than all
- * before, if any was) nor the conditions, which are taken to be those of the run that reads them first. */
-static Status parse(Best *best, const Session *session, char *text, const char *path, FILE *stream) {
-  const bool there = has_best(session);
-  char own[CONDITIONS], before[CONDITIONS] = "";
-  name_conditions(session, own);
-  for (char *line = text, *end; *line != '\0'; line = end + 1) {
-    Note one;
-    if ((end = strchr(line, '\n')) != NULL) *end = '\0';
-    if (end == NULL || !read_note(&one, line))
-      return status_set(
-          STATUS_BAD_FILE,
-          "%s is damaged: a step, a value, \"kept\" or \"-\", and conditions to a line are expected; remove it to go on without", path);
-    if (one.step > session->step) break;
-    if (one.fields == 2) snprintf(one.conditions, sizeof one.conditions, "%s", own);
-    if (before[0] != '\0' && strcmp(before, one.conditions) != 0) forget(best);
-    const bool better = is_better(session, one.value, best->step, best->value), marked = strcmp(one.mark, "kept") == 0;
-    const bool kept = there && (one.fields == 2 ? better : marked);
-    note(best, session, one.step, one.value, kept);
-    put_note(stream, one.step, one.value, kept, one.conditions);
-    memcpy(before, one.conditions, sizeof before);
-  }
-  if (before[0] == '\0' || strcmp(before, own) == 0) return STATUS_OK;
-  if (session->step < session->total_steps) /* a finished run makes no more of them */
-    log_info("evaluations are made under other conditions (%s) than before (%s): the best of them is sought anew", own, before);
-  forget(best);
-  return STATUS_OK;
-}
-
-/* What was noted up to session->step; later lines, of steps that a resumed run takes once more, are dropped. A run that begins has none. */
-static Status open_notes(Best *best, const Session *session) {
-  char *path = notes_path(session), *folder = path ? files_folder(path) : NULL, *text = NULL, *kept = NULL;
-  size_t size;
-  FILE *stream = open_memstream(&kept, &size);
-  Status status = folder != NULL && stream != NULL ? STATUS_OK : status_no_memory(NULL, "notes of the run");
-  *best = (Best){.step = -1, .kept = -1, .last = session->step == 0 || (path != NULL && files_exists(path)) ? -1 : BEST_UNKNOWN};
-  if (status == STATUS_OK && session->step > 0) {
-    status = read_notes(path, &text);
-    if (status == STATUS_OK) status = parse(best, session, text, path, stream);
-  }
-  const bool written = status == STATUS_OK && best->last != BEST_UNKNOWN;
-  if (written) status = files_make_dirs(folder);
-  if (written && status == STATUS_OK) {
-    status = write_notes(path, stream, &kept, &size);
-  } else if (stream != NULL) {
-    fclose(stream);
-    free(kept);
-  }
-  free(text);
-  free(folder);
-  free(path);
-  return status;
-}
-
-/* Adds an evaluation at session->step to the file. */
-static Status write_note(const Session *session, double value, bool kept) {
-  char *path = notes_path(session), *text = NULL, *all = NULL, conditions[CONDITIONS];
-  size_t size;
-  FILE *stream = open_memstream(&all, &size);
-  Status status = path != NULL && stream != NULL ? read_notes(path, &text) : status_no_memory(NULL, "notes of the run");
-  if (status == STATUS_OK) {
-    fputs(text, stream);
-    name_conditions(session, conditions);
-    put_note(stream, session->step, value, kept, conditions);
-    status = write_notes(path, stream, &all, &size);
-  } else if (stream != NULL) {
-    fclose(stream);
-    free(all);
-  }
-  free(text);
-  free(path);
-  return status;
-}
-
-/* ---------------------------------------------------------------- keeping */
+/* ---- The best checkpoint ---- */
 
 static Status copy_if_there(const char *from, const char *to, const char *name) {
   const Status status = files_copy_named(from, to, name);
@@ -233,11 +70,6 @@ static Status keep_best(const Session *session) {
   return status;
 }
 
-/* Whether --early-stopping evaluations have passed without a better one. */
-static bool is_over(const Best *best, const Session *session) {
-  return session->options.early_stopping > 0 && best->since >= session->options.early_stopping;
-}
-
 /* ---- Lines, metrics, events ---- */
 
 /* Gives the memory of the tape's last step back to the system; the next one takes it anew. */
@@ -279,7 +111,7 @@ typedef struct Run {
   Session *session;
   TrainResult *result;
   int64_t first_step; /* of this process */
-  Best best;
+  Evaluations evaluations;
   Progress bar; /* on a terminal; elsewhere there are lines */
   Metrics *metrics;
   char names[COLUMNS][COLUMN_NAME];
@@ -302,7 +134,7 @@ static bool is_evaluated(const Session *session) {
 
 /* An evaluation that was due and has been interrupted, or has failed before it was noted. */
 static bool owes_evaluation(const Run *run) {
-  return run->session->step > 0 && is_evaluated(run->session) && run->best.last != BEST_UNKNOWN && run->best.last < run->session->step;
+  return run->session->step > 0 && is_evaluated(run->session) && evaluations_lack_step(&run->evaluations, run->session);
 }
 
 /* ---------------------------------------------------------------- columns */
@@ -388,7 +220,7 @@ static Status draw_curves(const Run *run) {
 static void measure_columns(const Run *run, double values[COLUMNS]) {
   const Task *task = run->session->task;
   const TrainResult *result = run->result;
-  const Validation *best = session_astra(run->session) ? &result->emulated : &result->plain;
+  const Validation *best = trainer_judged(run->session, result);
   double devices[TASK_MEASURES], plain[TASK_MEASURES];
   for (int i = 0; i < COLUMNS; i++) values[i] = NAN;
   task->report->measure(&best->score, devices);
@@ -421,6 +253,14 @@ static void print_evaluation(const Run *run) {
   else
     log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
              task_samples(session->task, plain->samples), of);
+  /* What it has seen of each codebook, of several bit rates of the one with the most groups. */
+  for (int index = 0; session_astra(session) && index < session->emulation.blocks * session->emulation.sites; index++) {
+    char place[EMULATE_PLACE];
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
+               emulate_place(&session->emulation, index, place), summary.distortion, summary.perplexity, 100 * summary.used,
+               100 * summary.dead);
+  }
 }
 
 /* As for metrics and curves, a run does not end because this cannot be written. */
@@ -433,36 +273,29 @@ static Status save_confusion(Run *run) {
   return lost ? STATUS_OK : status;
 }
 
-/* Validates, plain and emulated. */
+const Validation *trainer_judged(const Session *session, const TrainResult *result) {
+  return session_astra(session) ? &result->emulated : &result->plain;
+}
+
+Status trainer_validate(Session *session, TrainResult *result) {
+  const int64_t samples = session->options.eval_samples;
+  TRY(validate_run(session, 0, samples, &result->plain));
+  return session_astra(session) ? validate_rates(session, samples, &result->emulated, result->rates) : STATUS_OK;
+}
+
 static Status report_evaluation(Run *run) {
   Session *session = run->session;
   TrainResult *result = run->result;
   double started = clock_now(), values[COLUMNS];
-  TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
+  if (session_astra(session)) emulate_swap_usage(&session->emulation); /* those of the interval under way, which goes on afterwards */
+  Status status = trainer_validate(session, result);
+  if (status == STATUS_OK) print_evaluation(run);
   if (session_astra(session)) {
-    emulate_swap_usage(&session->emulation); /* those of the interval under way, which goes on afterwards */
-    const Status status = validate_rates(session, session->options.eval_samples, &result->emulated, result->rates);
-    if (status != STATUS_OK) {
-      emulate_clear_usage(&session->emulation);
-      emulate_swap_usage(&session->emulation);
-      return status;
-    }
-  }
-  print_evaluation(run);
-  if (session_astra(session)) {
-    /* what the evaluation has seen of each codebook, of several bit rates of the one with the most groups */
-    char place[EMULATE_PLACE];
-    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
-      UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
-      log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
-                 emulate_place(&session->emulation, index, place), summary.distortion, summary.perplexity, 100 * summary.used,
-                 100 * summary.dead);
-    }
     emulate_clear_usage(&session->emulation);
     emulate_swap_usage(&session->emulation);
   }
+  TRY(status);
   measure_columns(run, values);
-  Status status = STATUS_OK;
   if (ranks_self() == 0) {
     status = save_confusion(run);
     if (status == STATUS_OK) status = metrics_row(run->metrics, session->step, clock_now() - run->started, values);
@@ -652,22 +485,20 @@ static Status evaluate(Run *run) {
   }
   TRY(status);
   Session *session = run->session;
-  const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
   double values[TASK_MEASURES];
-  session->task->report->measure(&evaluated->score, values);
+  session->task->report->measure(&trainer_judged(session, run->result)->score, values);
   if (ranks_self() == 0) { /* what was exported before the evaluation is what was evaluated; what is noted is kept */
-    const bool kept = session->options.keep_best && is_better(session, values[0], run->best.kept, run->best.kept_value);
-    note(&run->best, session, session->step, values[0], kept);
+    const bool kept = session->options.keep_best && evaluations_better_than_kept(&run->evaluations, session, values[0]);
     if (kept) status = keep_best(session);
-    if (status == STATUS_OK) status = write_note(session, values[0], kept);
+    if (status == STATUS_OK) status = evaluations_add(&run->evaluations, session, values[0], kept);
   }
-  ranks_spread(0, &run->best, sizeof run->best);
+  ranks_spread(0, &run->evaluations, sizeof run->evaluations);
   return ranks_follow(status);
 }
 
 static void say_best(const Run *run) {
   const Session *session = run->session;
-  const Best *best = &run->best;
+  const Evaluations *best = &run->evaluations;
   const char *measure = session->task->report->measures[0], *out = session->options.out;
   if (!session->options.keep_best || best->kept < 0) return;
   if (best->kept == best->step)
@@ -690,22 +521,21 @@ static Status evaluate_finished(Run *run) {
   if (owes_evaluation(run)) {
     TRY(evaluate(run));
     say_best(run);
-    return draw_curves(run);
+    return STATUS_OK;
   }
-  TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
-  if (session_astra(session)) TRY(validate_rates(session, session->options.eval_samples, &run->result->emulated, run->result->rates));
+  TRY(trainer_validate(session, run->result));
   return draw_curves(run);
 }
 
 static Status loop(Run *run) {
   Session *session = run->session;
-  if (session->step >= session->total_steps || is_over(&run->best, session)) return evaluate_finished(run);
+  if (session->step >= session->total_steps || evaluations_stop_run(&run->evaluations, session)) return evaluate_finished(run);
   if (owes_evaluation(run)) {
     TRY(save_checkpoint(run)); /* --keep-best copies what is exported, which may have failed */
     TRY(evaluate(run));
   }
   TRY(session_seek_step(session));
-  while (session->step < session->total_steps && !is_over(&run->best, session)) {
+  while (session->step < session->total_steps && !evaluations_stop_run(&run->evaluations, session)) {
     bool stop = session->parallel != NULL ? session->stop : interrupt_asked(); /* the ranks of a job stop behind the same step */
     if (stop) {
       TRY(end_interval(run));
@@ -731,9 +561,9 @@ static Status loop(Run *run) {
     TRY(report_interval(run));
     TRY(draw_curves(run));
   }
-  if (is_over(&run->best, session) && session->step < session->total_steps)
+  if (evaluations_stop_run(&run->evaluations, session) && session->step < session->total_steps)
     log_info("stopped early at step %lld of %lld: %lld evaluation%s in a row without a better %s", (long long)session->step,
-             (long long)session->total_steps, (long long)run->best.since, text_plural(run->best.since), measure);
+             (long long)session->total_steps, (long long)run->evaluations.since, text_plural(run->evaluations.since), measure);
   say_best(run);
   return STATUS_OK;
 }
@@ -747,9 +577,9 @@ static Status run_all(Run *run) {
   if (ranks_self() == 0) { /* files are rank 0's; what it finds in them the others know */
     status = files_make_dirs(session->options.out);
     if (status == STATUS_OK) warn_of_room(session);
-    if (status == STATUS_OK) status = open_notes(&run->best, session);
+    if (status == STATUS_OK) status = evaluations_open(&run->evaluations, session);
   }
-  ranks_spread(0, &run->best, sizeof run->best);
+  ranks_spread(0, &run->evaluations, sizeof run->evaluations);
   TRY(ranks_follow(status));
   TRY(ranks_agree(open_report(run)));
   return loop(run);

@@ -12,6 +12,12 @@ typedef struct TrainResult {
   double seconds;
 } TrainResult;
 
+/* What a model is judged by: the emulated devices, or the plain model where there are none. */
+const Validation *trainer_judged(const Session *session, const TrainResult *result);
+
+/* Evaluates the plain model and, with ASTRA, the emulated devices at each bit rate, on options.eval_samples. Errors as of validate_run. */
+Status trainer_validate(Session *session, TrainResult *result);
+
 /* Trains from session->step to session->total_steps and leaves the checkpoint in options.out. A signal (interrupt_catch) ends the run
  * after the step or the evaluation's batch under way with a saved state and STATUS_INTERRUPTED; a loss that is not finite ends it with
  * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */

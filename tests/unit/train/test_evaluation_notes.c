@@ -1,6 +1,6 @@
 /* What OUT/training/evaluations.txt has of an evaluation whose perplexity no number holds: a line that can be read again, never the best.
  */
-#include "train/trainer.c"
+#include "train/evaluations.c"
 #include <cmocka.h>
 
 static void an_infinite_perplexity_is_noted(void **state) {
@@ -22,7 +22,7 @@ static void an_infinite_perplexity_is_never_the_best(void **state) {
   static Session language;
   const double values[] = {(double)INFINITY, 7, (double)INFINITY, 6, (double)NAN};
   const int64_t best[] = {-1, 1, 1, 3, 3}, since[] = {1, 0, 1, 0, 1};
-  Best found = {.step = -1, .kept = -1, .last = -1};
+  Evaluations found = {.step = -1, .kept = -1, .last = -1};
   language.task = task_find(NULL);
   for (int i = 0; i < 5; i++) {
     note(&found, &language, i, values[i], false);

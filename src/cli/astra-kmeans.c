@@ -481,8 +481,7 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
   TRY(threads_start((int)kmeans->shared.train.threads));
   Status status = session_open(&session, &kmeans->shared.train, SESSION_LOOK);
   if (status == STATUS_OK) {
-    CodebookReport *reports =
-        calloc((size_t)(session.emulation.rates * session.emulation.blocks * session.emulation.sites), sizeof *reports);
+    CodebookReport *reports = calloc((size_t)emulate_all_sites(&session.emulation), sizeof *reports);
     status = reports ? work(kmeans, &session, reports) : status_no_memory(NULL, "a report");
     free(reports);
     session_close(&session);
@@ -590,13 +589,13 @@ static Status count_frequencies(Session *session, TaskPart part, int64_t samples
  * config_code_bits. */
 static Status count_bits(Session *session, TaskPart part, int64_t samples, const uint16_t *frequencies, double *bits) {
   const Emulation *emulation = &session->emulation;
-  const int of_rate = emulation->blocks * emulation->sites;
+  const int of_rate = emulate_sites(emulation);
   int64_t entries = session->config->astra.codebook_size;
   double *counts = malloc((size_t)entries * sizeof *counts);
   Status status =
       counts ? count_part(session, part, samples) : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
   memset(bits, 0, (size_t)emulation->rates * sizeof *bits);
-  for (int i = 0; status == STATUS_OK && i < emulation->rates * of_rate; i++) {
+  for (int i = 0; status == STATUS_OK && i < emulate_all_sites(emulation); i++) {
     const EmulateSite *site = &emulation->all[i];
     for (int64_t group = 0; group < site->book.groups; group++, frequencies += entries) {
       for (int64_t k = 0; k < entries; k++) counts[k] = (double)site->usage.counts[group * entries + k];

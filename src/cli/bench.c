@@ -420,7 +420,7 @@ Status bench_session_open(Session *session, const TrainOptions *options, bool fo
   if (!session_astra(session)) return STATUS_OK;
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
-  const int sites = session->emulation.rates * session->emulation.blocks * session->emulation.sites;
+  const int sites = emulate_all_sites(&session->emulation);
   const int64_t count = sites * session->options.entries * config_site_width(session->config);
   for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
   Status status = emulate_start_ema(&session->emulation, session->options.batch * session->tokens);

@@ -160,8 +160,7 @@ static int64_t statistics_of(const Session *session) {
   const Emulation *emulation = &session->emulation;
   if (!session_astra(session)) return 0;
   const EmulateSite *site = &emulation->site[0];
-  return emulation->blocks * emulation->sites *
-         (site->book.entries * (site->book.groups + site->book.width) + residual_sums_count(&site->navq));
+  return emulate_sites(emulation) * (site->book.entries * (site->book.groups + site->book.width) + residual_sums_count(&site->navq));
 }
 
 /* The fastest of `steps` training steps of a session for training (of a rank's share, if it has one), after one that warms up: others were

@@ -24,7 +24,7 @@ Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *fr
   int64_t entries = session->config->astra.codebook_size;
   double *counts = malloc((size_t)entries * sizeof *counts);
   Status status = counts ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
-  for (int i = 0; i < emulation->rates * emulation->blocks * emulation->sites; i++) {
+  for (int i = 0; i < emulate_all_sites(emulation); i++) {
     const EmulateSite *site = &emulation->all[i];
     for (int64_t group = 0; status == STATUS_OK && group < site->book.groups; group++, frequencies += entries) {
       for (int64_t k = 0; k < entries; k++) /* Laplace: a code that was not seen is not impossible */
@@ -53,17 +53,17 @@ typedef struct Watcher {
   int rate;                    /* in use */
   int64_t limit, width, filled;
   int64_t per_sample;
-  int64_t first;                     /* row of a sample's first token: 1 behind a class token */
-  int64_t *chosen;                   /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
-  int64_t taken;                     /* of them: rows of this batch, as many as still fit */
-  int sites, first_coded, end_coded; /* of a block; config_first_coded, config_end_coded */
+  int64_t first;                           /* row of a sample's first token: 1 behind a class token */
+  int64_t *chosen;                         /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
+  int64_t taken;                           /* of them: rows of this batch, as many as still fit */
+  int block_sites, first_coded, end_coded; /* of a block; config_first_coded, config_end_coded */
 } Watcher;
 
 static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   const Watcher *watcher = (Watcher *)self;
   (void)layout, (void)part;
-  for (int site = 0; block < watcher->end_coded && site < watcher->sites; site++) {
-    const int64_t set = (block - watcher->first_coded) * watcher->sites + site;
+  for (int site = 0; block < watcher->end_coded && site < watcher->block_sites; site++) {
+    const int64_t set = (block - watcher->first_coded) * watcher->block_sites + site;
     real *to = watcher->samples + (set * watcher->limit + watcher->filled) * watcher->width;
     for (int64_t i = 0; i < watcher->taken; i++)
       tensor_read(h[site], watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
@@ -141,7 +141,7 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
                        .width = config_site_width(session->config),
                        .per_sample = rows_per_sample(session),
                        .first = session->plain_layout.class_rows,
-                       .sites = session->emulation.sites,
+                       .block_sites = session->emulation.block_sites,
                        .first_coded = session->emulation.first,
                        .end_coded = session->emulation.first + session->emulation.blocks};
   if (watcher->first_coded > 0) watcher->exchange.know = watch_known;
@@ -178,7 +178,7 @@ static void watcher_close(Watcher *watcher) {
 
 static real *samples_of(const Watcher *watcher, int index) { return watcher->samples + index * watcher->limit * watcher->width; }
 
-static int block_of(const Session *session, int index) { return session->emulation.first + index / session->emulation.sites; }
+static int block_of(const Session *session, int index) { return session->emulation.first + index / session->emulation.block_sites; }
 
 /* The block's tokens are predicted from `*inputs` numbers; 0: they are not. */
 static bool is_predicted(const Session *session, const Watcher *watcher, int block, int64_t *inputs) {
@@ -236,7 +236,7 @@ typedef struct Basis {
  * expected of y, and T r is left to quantise. room: n^2 + 2 n P + n doubles, the first n P of which become basis->prediction.
  */
 static Status fit_basis(Session *session, const Watcher *watcher, int index, double *room, Basis *basis) {
-  const int block = block_of(session, index), site = index % watcher->sites;
+  const int block = block_of(session, index), site = index % watcher->block_sites;
   int64_t inputs;
   const bool predicts = is_predicted(session, watcher, block, &inputs);
   const int64_t n = watcher->width, count = watcher->limit;
@@ -281,7 +281,7 @@ static void spread_basis(const Session *session, const Watcher *watcher, int ind
 }
 
 static Status set_basis(const Session *session, const Watcher *watcher, int index, const Basis *basis) {
-  const int block = block_of(session, index), site = index % watcher->sites;
+  const int block = block_of(session, index), site = index % watcher->block_sites;
   const Rotation *rotation = &basis->rotation;
   if (watcher->position) model_set_position_mean(session->model, block, site, basis->means.turned);
   if (basis->prediction) model_set_prediction(session->model, block, site, basis->prediction, NULL);
@@ -319,7 +319,7 @@ static Status predict_site(Session *session, const Watcher *watcher, int index) 
   if (status == STATUS_OK) {
     spread_numbers(weight, n * inputs + n);
     spread_samples(watcher, index);
-    model_set_prediction(session->model, block, index % watcher->sites, weight, offset);
+    model_set_prediction(session->model, block, index % watcher->block_sites, weight, offset);
   }
   free(weight);
   return status == STATUS_OK ? status : status_wrap(status, "block %d", block);
@@ -329,7 +329,8 @@ static Status predict_site(Session *session, const Watcher *watcher, int index) 
 static void expect(const Session *session, const Watcher *watcher, int index) {
   int64_t inputs;
   if (is_predicted(session, watcher, block_of(session, index), &inputs))
-    model_expect(session->model, block_of(session, index), index % watcher->sites, watcher->before, watcher->limit, watcher->expected);
+    model_expect(session->model, block_of(session, index), index % watcher->block_sites, watcher->before, watcher->limit,
+                 watcher->expected);
   else
     memset(watcher->expected, 0, (size_t)(watcher->limit * watcher->width) * sizeof *watcher->expected);
 }
@@ -338,7 +339,8 @@ static void expect(const Session *session, const Watcher *watcher, int index) {
  * one before. */
 static Status know(const Session *session, Watcher *watcher, int index) {
   const Codebook *book = &session->emulation.site[index].book;
-  const int64_t count = watcher->limit, width = watcher->width, all = watcher->sites * width, at = index % watcher->sites * width;
+  const int64_t count = watcher->limit, width = watcher->width, all = watcher->block_sites * width,
+                at = index % watcher->block_sites * width;
   int32_t *codes = tape_alloc(session->tape, (size_t)(count * book->groups) * sizeof *codes);
   void *scratch = tape_alloc(session->tape, codebook_assign_scratch(book, count));
   if (codes == NULL || scratch == NULL) return tape_status(session->tape);
@@ -389,8 +391,8 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   double started = clock_now();
   char title[48];
   Progress progress;
-  const int of_rate = session->emulation.blocks * session->emulation.sites, before = config_rate(session->config) * of_rate;
-  snprintf(title, sizeof title, "k-means %d of %d", before + index + 1, session->emulation.rates * of_rate);
+  const int of_rate = emulate_sites(&session->emulation), before = config_rate(session->config) * of_rate;
+  snprintf(title, sizeof title, "k-means %d of %d", before + index + 1, emulate_all_sites(&session->emulation));
   progress_start(&progress, title, (int64_t)kmeans.iterations * kmeans.restarts, options->quiet);
   FitBar bar = {&progress, kmeans.iterations, (double)watcher->limit};
   if (progress.terminal) kmeans.report = show_iteration, kmeans.context = &bar;
@@ -419,7 +421,8 @@ typedef struct Known {
 } Known;
 
 static Known known_of(const Session *session, const Watcher *watcher, int index) {
-  const real *means = watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->sites) : NULL;
+  const real *means =
+      watcher->position ? model_position_mean(session->model, block_of(session, index), index % watcher->block_sites) : NULL;
   return (Known){watcher->expected, means, watcher->position, watcher->width};
 }
 
@@ -478,7 +481,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 
 /* The ranks of a job share the codebooks out. A basis is that of the rate with the most groups, which is in use. */
 static Status fit_alone(Session *session, Watcher *watcher, CodebookReport *reports) {
-  const int sites = session->emulation.blocks * session->emulation.sites;
+  const int sites = emulate_sites(&session->emulation);
   for (int index = 0; session->config->astra.rotation && index < sites; index++) TRY(rotate_site(session, watcher, index));
   for (int rate = 0; rate < session->emulation.rates; rate++) {
     TRY(session_use_rate(session, rate));
@@ -498,7 +501,7 @@ static void spread(Session *session, int index) {
 
 /* The rates of a site, that with the most groups, which decides the basis, first. */
 static Status fit_link(Session *session, Watcher *watcher, int index, CodebookReport *reports) {
-  const int sites = session->emulation.blocks * session->emulation.sites;
+  const int sites = emulate_sites(&session->emulation);
   const int64_t numbers = watcher->limit * watcher->width;
   for (int rate = session->emulation.rates - 1; rate >= 0; rate--) {
     const bool first = rate == session->emulation.rates - 1;
@@ -521,7 +524,7 @@ static Status fit_link(Session *session, Watcher *watcher, int index, CodebookRe
 
 /* With predictions a block begins with the codes of the one before. */
 static Status fit_chain(Session *session, Watcher *watcher, CodebookReport *reports) {
-  const int sites = session->emulation.blocks * session->emulation.sites;
+  const int sites = emulate_sites(&session->emulation);
   for (int index = 0; index < sites; index++) TRY(fit_link(session, watcher, index, reports));
   return STATUS_OK;
 }
@@ -587,7 +590,7 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
 
 Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   const KmeansOptions kmeans = kmeans_options(&session->options, 0);
-  const int sites = session->emulation.blocks * session->emulation.sites, rates = session->emulation.rates;
+  const int sites = emulate_sites(&session->emulation), rates = session->emulation.rates;
   *plan = (CodebooksPlan){.count = sample_count(session)};
   const bool predicts = session->config->astra.prediction;
   const double width = (double)config_site_width(session->config);
@@ -658,7 +661,7 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   if (!chain) status = ranks_agree(status);
   for (int rate = 0; !chain && status == STATUS_OK && rate < session->emulation.rates; rate++) {
     status = session_use_rate(session, rate);
-    for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) spread(session, index);
+    for (int index = 0; index < emulate_sites(&session->emulation); index++) spread(session, index);
   }
   if (status == STATUS_OK) status = session_use_rate(session, session->emulation.rates - 1);
   param_refresh_shadows(model_params(session->model), false);
@@ -738,7 +741,7 @@ Status codebooks_read(Session *session, const char *path) {
 }
 
 void codebooks_constrain(Session *session, const uint16_t *frequencies, double weight) {
-  for (int i = 0; i < session->emulation.rates * session->emulation.blocks * session->emulation.sites; i++) {
+  for (int i = 0; i < emulate_all_sites(&session->emulation); i++) {
     Codebook *book = &session->emulation.all[i].book;
     codebook_refresh(book);
     codebook_constrain(book, frequencies, weight);
@@ -769,7 +772,7 @@ Status codebooks_constrain_as_counted(Session *session, const char *path) {
 /* Of the rate in use. watcher->before is begun anew by the first block. */
 static Status evaluate_rate(Session *session, Watcher *watcher, bool moments, CodebookReport *reports) {
   const int64_t numbers = watcher->limit * watcher->width;
-  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+  for (int index = 0; index < emulate_sites(&session->emulation); index++) {
     real *rows = samples_of(watcher, index);
     if (watcher->before) {
       if (watcher->whole) memcpy(watcher->whole, rows, (size_t)numbers * sizeof *rows); /* for the next rate */
@@ -792,8 +795,7 @@ Status codebooks_evaluate(Session *session, int64_t samples, bool moments, Codeb
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
   for (int rate = 0; status == STATUS_OK && rate < session->emulation.rates; rate++) {
     status = use_rate(session, &watcher, rate);
-    if (status == STATUS_OK)
-      status = evaluate_rate(session, &watcher, moments, reports + rate * session->emulation.blocks * session->emulation.sites);
+    if (status == STATUS_OK) status = evaluate_rate(session, &watcher, moments, reports + rate * emulate_sites(&session->emulation));
   }
   watcher_close(&watcher);
   return status;

@@ -24,7 +24,6 @@ typedef struct SharedCodebooks {
 
 enum { PAD = 16 };
 
-static int site_count(const Emulation *emulation) { return emulation->blocks * emulation->sites; }
 static int64_t codes_of(const Codebook *book) { return book->groups * book->entries; }
 static int64_t words_of(const Codebook *book) { return book->entries * book->width; }
 
@@ -43,17 +42,17 @@ static Status shared_codebooks_init(SharedCodebooks *shared, Emulation *emulatio
   const EmulateSite *site = NULL;
   int64_t numbers = 0;
   for (int rate = 0; rate < emulation->rates; rate++) { /* room for any; the most codes are of the last */
-    site = &emulation->all[rate * site_count(emulation)];
+    site = &emulation->all[rate * emulate_sites(emulation)];
     const int64_t of_rate = codes_of(&site->book) + words_of(&site->book) + residual_sums_count(&site->navq);
     numbers = of_rate > numbers ? of_rate : numbers;
   }
   *shared = (SharedCodebooks){.emulation = emulation, .site_size = (numbers + PAD - 1) / PAD * PAD};
-  int64_t total = shared->site_size * site_count(emulation);
+  int64_t total = shared->site_size * emulate_sites(emulation);
   TRY(ema_init(&shared->batch, &site->book, 0));
   free(shared->batch.sums);
   shared->batch.sums = NULL;
   shared->block = calloc((size_t)total, sizeof *shared->block);
-  shared->dead = malloc((size_t)(codes_of(&site->book) * site_count(emulation)));
+  shared->dead = malloc((size_t)(codes_of(&site->book) * emulate_sites(emulation)));
   if (shared->block == NULL || shared->dead == NULL) return status_no_memory(NULL, "the sums of the codebooks over ranks");
   return all_reduce_new(&shared->reduce, shared->block, total, &(AllReduceOptions){.tag = tag});
 }
@@ -90,7 +89,7 @@ static Status take_residuals(const Emulation *emulation, const EmulateSite *site
 
 /* Before backward: the sums of this rank's share set out. Scratch comes from the tape. */
 static Status shared_codebooks_begin(SharedCodebooks *shared, Tape *tape) {
-  for (int index = 0; index < site_count(shared->emulation); index++) {
+  for (int index = 0; index < emulate_sites(shared->emulation); index++) {
     EmulateSite *site = &shared->emulation->site[index];
     SiteSums to = sums_of(shared, index);
     shared->batch.sums = to.sums;
@@ -114,7 +113,7 @@ static double mean_size(const Emulation *emulation, const EmulateSite *site) {
 static int64_t find_dead(const SharedCodebooks *shared) {
   const Emulation *emulation = shared->emulation;
   int64_t codes = codes_of(&emulation->site[0].book), dead = 0;
-  for (int index = 0; index < site_count(emulation); index++)
+  for (int index = 0; index < emulate_sites(emulation); index++)
     for (int64_t i = 0; i < codes; i++) {
       const EmulateSite *site = &emulation->site[index];
       shared->dead[index * codes + i] =
@@ -128,7 +127,7 @@ static int64_t find_dead(const SharedCodebooks *shared) {
 static void draw_samples(const SharedCodebooks *shared, Rng *rng, double *samples) {
   const Emulation *emulation = shared->emulation;
   int64_t codes = codes_of(&emulation->site[0].book), d = emulation->site[0].book.width / emulation->site[0].book.groups, at = 0;
-  for (int64_t i = 0; i < site_count(emulation) * codes; i++) {
+  for (int64_t i = 0; i < emulate_sites(emulation) * codes; i++) {
     if (!shared->dead[i]) continue;
     const EmulateSite *site = &emulation->site[i / codes];
     int64_t first, rows = whole_rows(emulation, site, &first), row = (int64_t)rng_below(rng, (uint64_t)rows) - first;
@@ -147,7 +146,7 @@ static Status revive(SharedCodebooks *shared, Tape *tape, Rng *rng, int64_t dead
   if (samples == NULL || sample == NULL) return tape_status(tape);
   draw_samples(shared, rng, samples);
   ranks_sum(samples, (int)(dead * d));
-  for (int64_t i = 0; i < site_count(emulation) * codes; i++) {
+  for (int64_t i = 0; i < emulate_sites(emulation) * codes; i++) {
     if (!shared->dead[i]) continue;
     EmulateSite *site = &emulation->site[i / codes];
     for (int64_t j = 0; j < d; j++) sample[j] = (real)samples[at + j];
@@ -163,7 +162,7 @@ static Status revive(SharedCodebooks *shared, Tape *tape, Rng *rng, int64_t dead
 static Status shared_codebooks_finish(SharedCodebooks *shared, Tape *tape, Rng *rng) {
   Emulation *emulation = shared->emulation;
   all_reduce_finish(shared->reduce);
-  for (int index = 0; index < site_count(emulation); index++) {
+  for (int index = 0; index < emulate_sites(emulation); index++) {
     EmulateSite *site = &emulation->site[index];
     SiteSums from = sums_of(shared, index);
     int64_t begin, rows;
@@ -174,7 +173,7 @@ static Status shared_codebooks_finish(SharedCodebooks *shared, Tape *tape, Rng *
   }
   int64_t dead = find_dead(shared);
   if (dead > 0) TRY(revive(shared, tape, rng, dead));
-  for (int index = 0; index < site_count(emulation); index++) codebook_refresh(&emulation->site[index].book);
+  for (int index = 0; index < emulate_sites(emulation); index++) codebook_refresh(&emulation->site[index].book);
   emulation->step++;
   return STATUS_OK;
 }
@@ -365,7 +364,7 @@ static uint64_t digest_of(const Session *session) {
   const ParamSet *params = model_params(session->model);
   const Emulation *emulation = &session->emulation;
   uint64_t part[2] = {safe_digest_of(params->values, (size_t)params->total * sizeof(real)), 0};
-  for (int index = 0; session_astra(session) && index < emulation->rates * site_count(emulation); index++) {
+  for (int index = 0; session_astra(session) && index < emulate_all_sites(emulation); index++) {
     const EmulateSite *site = &emulation->all[index];
     size_t words = (size_t)(site->book.entries * site->book.width), sizes = (size_t)(site->book.entries * site->book.groups);
     uint64_t all[5] = {part[1], safe_digest_of(site->book.codewords, words * sizeof(real)),
@@ -421,7 +420,7 @@ Status data_parallel_compare(Session *session) {
 
 void data_parallel_add_usage(Session *session) {
   Emulation *emulation = &session->emulation;
-  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulation->rates * site_count(emulation); index++) {
+  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulate_all_sites(emulation); index++) {
     CodeUsage *usage = &emulation->all[index].usage;
     ranks_count_all(usage->counts, usage->groups * usage->entries);
     ranks_count_all(&usage->rows, 1);

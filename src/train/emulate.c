@@ -111,7 +111,7 @@ static void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t strea
 enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* minimum number of rows of a step; share of a larger batch */
 
 static EmulateSite *site_of(Emulation *emulation, int block, int site) {
-  return &emulation->site[(block - emulation->first) * emulation->sites + site];
+  return &emulation->site[(block - emulation->first) * emulation->block_sites + site];
 }
 
 /* The nearest codewords of the shared tokens. */
@@ -161,7 +161,7 @@ static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape,
   *noise = tape_alloc(tape, sizeof **noise);
   void *scratch = tape_alloc(tape, navq_sampler_scratch(&site->navq));
   if (*noise == NULL || scratch == NULL) return tape_status(tape);
-  uint64_t stream = emulation->step * (uint64_t)(emulation->blocks * emulation->sites) + (uint64_t)(site - emulation->site);
+  uint64_t stream = emulation->step * (uint64_t)emulate_sites(emulation) + (uint64_t)(site - emulation->site);
   (*noise)->quantise.draw = draw_noise;
   if (tape_planning(tape))
     navq_count_sample(&site->navq, rows);
@@ -223,10 +223,10 @@ static Status quantise(Emulation *emulation, Tape *tape, const TokenLayout *layo
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   Emulation *emulation = (Emulation *)self;
   (void)part;
-  for (int i = 0; i < emulation->sites; i++) TRY(quantise(emulation, tape, layout, site_of(emulation, block, i), i, h[i]));
+  for (int i = 0; i < emulation->block_sites; i++) TRY(quantise(emulation, tape, layout, site_of(emulation, block, i), i, h[i]));
   if (!emulation->predicts) return STATUS_OK;
   Tensor *const first = site_of(emulation, block, 0)->exact;
-  emulation->carried[EMULATE_REMOTE] = emulation->sites == 1 ? first : op_join(tape, first, site_of(emulation, block, 1)->exact);
+  emulation->carried[EMULATE_REMOTE] = emulation->block_sites == 1 ? first : op_join(tape, first, site_of(emulation, block, 1)->exact);
   return tape_status(tape);
 }
 
@@ -239,7 +239,7 @@ static Status know(Exchange *self, Tape *tape, const TokenLayout *layout, int pa
 static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[EXCHANGE_SITES]) {
   Emulation *emulation = (Emulation *)self;
   (void)part;
-  for (int i = 0; i < emulation->sites; i++) rows[i].x = site_of(emulation, block, i)->remote;
+  for (int i = 0; i < emulation->block_sites; i++) rows[i].x = site_of(emulation, block, i)->remote;
   const TokenLoss *loss = emulation->training ? &emulation->options.loss : &emulation->options.eval_loss;
   if (rows[0].x == NULL || loss->share == 0) return tape_status(tape);
   const int64_t batch = rows[0].x->shape[0]; /* lost [spans, B, remote]; at site kv the two sites of a token arrive, or not, together */
@@ -255,12 +255,13 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   return tape_status(tape);
 }
 
-static int all_sites(const Emulation *emulation) { return emulation->rates * emulation->blocks * emulation->sites; }
+int emulate_sites(const Emulation *emulation) { return emulation->blocks * emulation->block_sites; }
+int emulate_all_sites(const Emulation *emulation) { return emulation->rates * emulate_sites(emulation); }
 
 /* index: of all rates' sites. */
 static Status init_site(Emulation *emulation, const ModelConfig *config, int index) {
   EmulateSite *site = &emulation->all[index];
-  const int groups = config_rate_groups(config, index / (emulation->blocks * emulation->sites));
+  const int groups = config_rate_groups(config, index / emulate_sites(emulation));
   int64_t width = config_site_width(config);
   TRY(codebook_init(&site->book, groups, config->astra.codebook_size, width,
                     emulation->codewords + (int64_t)index * config->astra.codebook_size * width));
@@ -270,7 +271,7 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
   return usage_init(&site->aside, groups, config->astra.codebook_size);
 }
 
-void emulate_use_rate(Emulation *emulation, int rate) { emulation->site = emulation->all + rate * emulation->blocks * emulation->sites; }
+void emulate_use_rate(Emulation *emulation, int rate) { emulation->site = emulation->all + rate * emulate_sites(emulation); }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
   const Exchange exchange = {.begin = begin, .finish = finish, .know = know, .carried = emulation->carried, .lost_of_spans = true};
@@ -278,10 +279,10 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
                            .options = *options,
                            .blocks = config_end_coded(config) - config_first_coded(config),
                            .first = config_first_coded(config),
-                           .sites = config_sites(config),
+                           .block_sites = config_sites(config),
                            .rates = config_rates(config),
                            .predicts = config->astra.prediction};
-  size_t sites = (size_t)all_sites(emulation);
+  size_t sites = (size_t)emulate_all_sites(emulation);
   size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
   emulation->all = calloc(sites, sizeof *emulation->all);
   emulation->codewords = calloc(numbers, sizeof *emulation->codewords);
@@ -298,7 +299,7 @@ Status emulate_init(Emulation *emulation, const ModelConfig *config, const Emula
 }
 
 void emulate_release(Emulation *emulation) {
-  for (int index = 0; emulation->all != NULL && index < all_sites(emulation); index++) {
+  for (int index = 0; emulation->all != NULL && index < emulate_all_sites(emulation); index++) {
     EmulateSite *site = &emulation->all[index];
     codebook_release(&site->book);
     ema_release(&site->ema);
@@ -312,7 +313,7 @@ void emulate_release(Emulation *emulation) {
 }
 
 Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch) {
-  for (int index = 0; index < all_sites(emulation); index++) {
+  for (int index = 0; index < emulate_all_sites(emulation); index++) {
     EmulateSite *site = &emulation->all[index];
     codebook_refresh(&site->book);
     ema_release(&site->ema);
@@ -354,7 +355,7 @@ int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site,
 }
 
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
-  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+  for (int index = 0; index < emulate_sites(emulation); index++) {
     EmulateSite *site = &emulation->site[index];
     int64_t first, rows = emulate_moment_rows(emulation, site, site->rows, &first);
     size_t mark = tape_scratch_begin(tape);
@@ -381,13 +382,13 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
 }
 
 void emulate_clear_usage(Emulation *emulation) {
-  for (int index = 0; index < all_sites(emulation); index++) usage_clear(&emulation->all[index].usage);
+  for (int index = 0; index < emulate_all_sites(emulation); index++) usage_clear(&emulation->all[index].usage);
   emulation->revived = 0;
 }
 
 void emulate_swap_usage(Emulation *emulation) {
   const int64_t revived = emulation->revived;
-  for (int index = 0; index < all_sites(emulation); index++) {
+  for (int index = 0; index < emulate_all_sites(emulation); index++) {
     EmulateSite *site = &emulation->all[index];
     const CodeUsage usage = site->usage;
     site->usage = site->aside;
@@ -398,8 +399,8 @@ void emulate_swap_usage(Emulation *emulation) {
 }
 
 const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]) {
-  const bool one = emulation->sites == 1;
-  snprintf(text, EMULATE_PLACE, "block %d%s%s", emulation->first + index / emulation->sites, one ? "" : " ",
-           one ? "" : config_site_name(emulation->sites, index));
+  const bool one = emulation->block_sites == 1;
+  snprintf(text, EMULATE_PLACE, "block %d%s%s", emulation->first + index / emulation->block_sites, one ? "" : " ",
+           one ? "" : config_site_name(emulation->block_sites, index));
   return text;
 }

@@ -77,12 +77,12 @@ typedef enum EmulateCarried {
 typedef struct Emulation {
   Exchange exchange; /* give its address to model_encode */
   EmulateOptions options;
-  int blocks, sites;             /* blocks: those whose tokens travel as codes, from `first` on */
+  int blocks, block_sites;       /* blocks: those whose tokens travel as codes, from `first` on; sites of a block: 1 or 2 */
   int first;                     /* config_first_coded */
   bool predicts;                 /* AstraConfig.prediction */
-  EmulateSite *site;             /* [blocks * sites] of the bit rate in use */
+  EmulateSite *site;             /* [emulate_sites] of the bit rate in use */
   int rates;                     /* config_rates */
-  EmulateSite *all;              /* [rates][blocks * sites] */
+  EmulateSite *all;              /* [rates][emulate_sites] */
   bool training;                 /* noise on, statistics kept for emulate_update */
   uint64_t step;                 /* numbers noise and losses */
   uint64_t look;                 /* numbers the losses of an evaluation: its batches so far; each begins with 0 and loses the same tokens */
@@ -90,12 +90,14 @@ typedef struct Emulation {
   Tensor *carried[EXCHANGE_CARRIED]; /* of the step under way, EmulateCarried; NULL before the first site */
   int64_t revived;                   /* codewords since the last emulate_clear_usage */
   int64_t revived_aside;             /* emulate_swap_usage */
-  real *codewords;                   /* all codebooks in one block: [rates][blocks * sites][G, K, W/G] */
+  real *codewords;                   /* all codebooks in one block: [rates][emulate_sites][G, K, W/G] */
 } Emulation;
 
 /* An emulation must not be moved once it is initialised. */
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
+int emulate_sites(const Emulation *emulation);         /* of one bit rate, in all blocks */
+int emulate_all_sites(const Emulation *emulation);     /* of all rates */
 void emulate_use_rate(Emulation *emulation, int rate); /* what comes next is quantised at this one; the first in use is config's */
 /* The bit rate that a batch is computed at in training, [0, rates), of the seed and emulation->step: half of all batches have the most
  * groups, the rate that is used by default and that an even draw loses most at; the others share the rest alike. */

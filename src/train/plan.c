@@ -231,7 +231,7 @@ static double teacher_bytes(const Session *session) {
 /* Of all sites: codewords, moving averages, norms, and the noise moments of that kind. */
 static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
   double numbers = 0;
-  for (int index = 0; index < emulation->rates * emulation->blocks * emulation->sites; index++) {
+  for (int index = 0; index < emulate_all_sites(emulation); index++) {
     const Codebook *book = &emulation->all[index].book;
     double words = (double)(book->entries * book->width), codes = (double)(book->entries * book->groups);
     numbers += 2 * words + 2 * codes + (double)(book->width + 2 * noise_spread(book->groups, book->width, kind));

@@ -29,7 +29,7 @@ static Status read_back(Selftest *test, const char *directory) {
   if (status == STATUS_OK && test->devices > 0)
     status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
   if (status == STATUS_OK && test->devices > 0) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
-  for (int site = 0; status == STATUS_OK && site < test->emulation.rates * test->emulation.blocks * test->emulation.sites; site++)
+  for (int site = 0; status == STATUS_OK && site < emulate_all_sites(&test->emulation); site++)
     codebook_refresh(&test->emulation.all[site].book);
   config_release(&config);
   return status;
@@ -64,7 +64,7 @@ static int32_t *device_of(const Selftest *test) {
 static Status add_codes(Selftest *test, int64_t batch) {
   const Emulation *emulation = &test->emulation;
   const TokenLayout *layout = &test->layout;
-  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+  for (int index = 0; index < emulate_sites(emulation); index++) {
     const EmulateSite *site = &emulation->site[index];
     const size_t group = (size_t)site->book.groups;
     int32_t *codes = tape_alloc(test->tape, (size_t)(batch * layout->tokens) * group * sizeof *codes);
@@ -127,7 +127,7 @@ static Status write_file(Session *session, Selftest *test, const char *directory
 }
 
 Status selftest_writer_run(Session *session, const char *directory) {
-  size_t max = FIXED + (size_t)(session->emulation.rates * (session->emulation.blocks * session->emulation.sites + OF_RATE));
+  size_t max = FIXED + (size_t)(session->emulation.rates * (emulate_sites(&session->emulation) + OF_RATE));
   Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
   char *path = files_join(directory, CHECKPOINT_SELFTEST);
   Status status = test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_no_memory(NULL, "the self-test");

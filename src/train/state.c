@@ -229,7 +229,7 @@ static void add_site(Table *table, EmulateSite *site, int index) {
 
 static Status describe(const Session *session, Table *table) {
   const Emulation *emulation = &session->emulation;
-  const int sites_of_rate = emulation->blocks * emulation->sites, sites = emulation->rates * sites_of_rate;
+  const int sites_of_rate = emulate_sites(emulation), sites = emulate_all_sites(emulation);
   *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
   if (table->list == NULL) return status_no_memory(NULL, "the state's table");
   const Optimizer *optimizer = &session->optimizer;
@@ -368,8 +368,8 @@ Status state_load(Session *session, const char *directory) {
     session->emulation.step = (uint64_t)table.counters[2];
     for (int r = 0; r < 3; r++) memcpy(rng[r]->state, table.counters + 4 + 4 * r, sizeof rng[r]->state);
     const Emulation *emulation = &session->emulation;
-    const int sites_of_rate = emulation->blocks * emulation->sites;
-    for (int index = 0; index < emulation->rates * sites_of_rate; index++) {
+    const int sites_of_rate = emulate_sites(emulation);
+    for (int index = 0; index < emulate_all_sites(emulation); index++) {
       emulation->all[index].navq.updates = emulation->rates > 1 ? table.updates[index / sites_of_rate] : table.counters[3];
       codebook_refresh(&emulation->all[index].book);
     }

@@ -174,15 +174,15 @@ static Status report_interval(Run *run) {
   values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);
   if (session_astra(session)) {
     values[COLUMN_COMMITMENT] = run->interval.commitment / batches;
-    const int all = session->emulation.rates * session->emulation.blocks * session->emulation.sites;
-    int sites = 0;
-    for (int index = 0; index < all; index++) sites += session->emulation.all[index].usage.rows > 0; /* not of rates that were not drawn */
+    const int all = emulate_all_sites(&session->emulation);
+    int used = 0;
+    for (int index = 0; index < all; index++) used += session->emulation.all[index].usage.rows > 0; /* not of rates that were not drawn */
     values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
     for (int index = 0; index < all; index++) {
       if (session->emulation.all[index].usage.rows == 0) continue;
       UsageSummary summary = usage_summary(&session->emulation.all[index].usage);
-      values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
-      values[COLUMN_DEAD] += summary.dead / sites;
+      values[COLUMN_PERPLEXITY] += summary.perplexity / used;
+      values[COLUMN_DEAD] += summary.dead / used;
     }
     values[COLUMN_REVIVED] = (double)session->emulation.revived;
     emulate_clear_usage(&session->emulation);
@@ -254,7 +254,7 @@ static void print_evaluation(const Run *run) {
     log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
              task_samples(session->task, plain->samples), of);
   /* What it has seen of each codebook, of several bit rates of the one with the most groups. */
-  for (int index = 0; session_astra(session) && index < session->emulation.blocks * session->emulation.sites; index++) {
+  for (int index = 0; session_astra(session) && index < emulate_sites(&session->emulation); index++) {
     char place[EMULATE_PLACE];
     UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
     log_detail("  %s: distortion %.4g per token, perplexity %.0f, used %.1f%%, dead %.1f%%",
@@ -401,7 +401,7 @@ static bool is_stored(real number, real there) {
 static Status has_codebooks(const Session *session, bool *same) {
   const Emulation *emulation = &session->emulation;
   const ModelConfig *config = session->config;
-  const size_t sites = (size_t)(emulation->rates * emulation->blocks * emulation->sites);
+  const size_t sites = (size_t)emulate_all_sites(emulation);
   const size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
   real *there = malloc(numbers * sizeof *there);
   *same = false;

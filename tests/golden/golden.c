@@ -154,7 +154,7 @@ static Status compare_codes(Case *test, int index, int64_t batch) {
   static const char *const both[] = {"k", "v"};
   const EmulateSite *site = &test->emulation.site[index];
   const TokenLayout *layout = &test->layout;
-  int sites = test->emulation.sites;
+  int sites = test->emulation.block_sites;
   int64_t groups = site->book.groups, count = batch * layout->tokens * groups, differing = 0;
   char name[NAME];
   int32_t *expected;
@@ -261,7 +261,7 @@ static Status run_case(Case *test) {
   TRY(config_is_decoder(&test->config) ? read_ids(test, &inputs) : read_pixels(test, &inputs));
   TRY(build_layout(test, inputs.tokens));
   TRY(run_model(test, &inputs, &results));
-  int sites = is_astra(test) ? test->emulation.blocks * test->emulation.sites : 0;
+  int sites = is_astra(test) ? emulate_sites(&test->emulation) : 0;
   for (int index = 0; index < sites; index++) TRY(compare_codes(test, index, inputs.batch));
   TRY(compare(test, "logits", tensor_count(results.logits), results.logits->value));
   TRY(compare(test, "task_loss", 1, results.task->value));

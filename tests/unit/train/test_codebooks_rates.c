@@ -11,7 +11,7 @@ static TrainOptions several_rates(void) {
 }
 
 static void assert_same_codebooks(const Session *several, int rate, const Session *one) {
-  const int sites = one->emulation.blocks * one->emulation.sites;
+  const int sites = emulate_sites(&one->emulation);
   assert_int_equal(several->emulation.all[rate * sites].book.groups, one->config->astra.groups);
   assert_memory_equal(several->emulation.all[rate * sites].book.codewords, one->emulation.codewords,
                       tiny_codeword_count(one) * sizeof(real));

@@ -241,7 +241,7 @@ static void either_site_is_for_either_model(void **state) {
       tiny_open(&session, &options);
       Site expected = site == SESSION_SITE_AUTO ? (kind == MODEL_LLAMA ? SITE_KV : SITE_X) : (Site)site;
       assert_int_equal(session.config->astra.site, expected);
-      assert_int_equal(session.emulation.sites, expected == SITE_KV ? 2 : 1);
+      assert_int_equal(session.emulation.block_sites, expected == SITE_KV ? 2 : 1);
       tiny_step(&session);
       session_close(&session);
     }

@@ -33,7 +33,7 @@ static Loss loss_of(Session *session, const TaskBatch *batch, bool back) {
   Tensor *loss = op_add_scaled(session->tape, task, emulation->carried[EMULATE_COMMITMENT], 0.05);
   if (loss == NULL) fail_msg("%s", status_message());
   Loss result = {.value = (double)loss->value[0]};
-  for (int i = 0; i < emulation->blocks * emulation->sites; i++) {
+  for (int i = 0; i < emulate_sites(emulation); i++) {
     const EmulateSite *site = &emulation->site[i];
     result.codes = 31 * result.codes + safe_digest_of(site->codes, (size_t)(site->rows * site->book.groups) * sizeof *site->codes);
   }
@@ -197,8 +197,8 @@ static void known_rows_have_codewords_in_full(void **state) {
     emulate_begin_step(&session.emulation, training);
     if (session.task->head->loss(&session, &batch, &session.layout, &session.emulation.exchange, &score) == NULL)
       fail_msg("%s", status_message());
-    for (int i = 0; i < session.emulation.blocks * session.emulation.sites; i++)
-      compare_known(&session.emulation.site[i], images && i < session.emulation.sites);
+    for (int i = 0; i < emulate_sites(&session.emulation); i++)
+      compare_known(&session.emulation.site[i], images && i < session.emulation.block_sites);
     tape_clear(session.tape);
     session_close(&session);
   }
@@ -212,9 +212,9 @@ static double distortions(TrainOptions options) {
   double sum = 0;
   tiny_open(&session, &options);
   tiny_check(codebooks_fit(&session, reports));
-  const int last = session.emulation.blocks * session.emulation.sites;
+  const int last = emulate_sites(&session.emulation);
   assert_int_equal(reports[last - 1].block, TINY_BLOCKS - 1);
-  for (int i = last - session.emulation.sites; i < last; i++) sum += reports[i].usage.distortion; /* of the last block */
+  for (int i = last - session.emulation.block_sites; i < last; i++) sum += reports[i].usage.distortion; /* of the last block */
   session_close(&session);
   return sum;
 }

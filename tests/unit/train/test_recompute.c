@@ -28,7 +28,7 @@ static void assert_same_with(TrainOptions options, int64_t blocks) {
     tiny_check(optimizer_step(&twice.optimizer, 1, 1, &norm));
   }
   tiny_assert_same(&kept, &twice); /* codebooks, averages and noise moments as well */
-  for (int i = 0; i < kept.emulation.blocks * kept.emulation.sites; i++) {
+  for (int i = 0; i < emulate_sites(&kept.emulation); i++) {
     UsageSummary a = usage_summary(&kept.emulation.site[i].usage), b = usage_summary(&twice.emulation.site[i].usage);
     assert_memory_equal(&a, &b, sizeof a);
   }

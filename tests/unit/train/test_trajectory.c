@@ -188,12 +188,12 @@ static void compare_end(Trajectory *t) {
     snprintf(name, sizeof name, "final.%s", params->list[i].name);
     compare_final(t, name, tensor_count(&params->list[i].tensor), params->list[i].tensor.value);
   }
-  for (int index = 0; index < t->emulation.blocks * t->emulation.sites; index++) {
+  for (int index = 0; index < emulate_sites(&t->emulation); index++) {
     const EmulateSite *site = &t->emulation.site[index];
-    const char *which = t->emulation.sites == 1 ? "x" : sites[index % 2];
-    snprintf(name, sizeof name, "final.astra.layers.%d.%s.codebook", index / t->emulation.sites, which);
+    const char *which = t->emulation.block_sites == 1 ? "x" : sites[index % 2];
+    snprintf(name, sizeof name, "final.astra.layers.%d.%s.codebook", index / t->emulation.block_sites, which);
     compare_final(t, name, site->book.entries * site->book.width, site->book.codewords);
-    snprintf(name, sizeof name, "sizes.astra.layers.%d.%s.codebook", index / t->emulation.sites, which);
+    snprintf(name, sizeof name, "sizes.astra.layers.%d.%s.codebook", index / t->emulation.block_sites, which);
     compare_final(t, name, site->book.groups * site->book.entries, site->ema.sizes);
   }
 }

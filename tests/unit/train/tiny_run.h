@@ -176,8 +176,8 @@ static inline void tiny_steps_to(Session *session, int64_t last) {
 }
 
 static inline size_t tiny_codeword_count(const Session *session) {
-  return (size_t)(session->emulation.rates * session->emulation.blocks * session->emulation.sites) *
-         (size_t)session->config->astra.codebook_size * (size_t)config_site_width(session->config);
+  return (size_t)emulate_all_sites(&session->emulation) * (size_t)session->config->astra.codebook_size *
+         (size_t)config_site_width(session->config);
 }
 
 /* Weights, moments and codebooks of two runs are the same bits. */
@@ -195,7 +195,7 @@ static inline void tiny_assert_same(Session *a, Session *b) {
   if (a->optimizer.average) assert_memory_equal(a->optimizer.average, b->optimizer.average, bytes);
   if (!session_astra(a)) return;
   assert_memory_equal(a->emulation.codewords, b->emulation.codewords, tiny_codeword_count(a) * sizeof(real));
-  for (int i = 0; i < a->emulation.rates * a->emulation.blocks * a->emulation.sites; i++) {
+  for (int i = 0; i < emulate_all_sites(&a->emulation); i++) {
     const EmulateSite *x = &a->emulation.all[i], *y = &b->emulation.all[i];
     size_t width = (size_t)x->book.width;
     assert_memory_equal(x->ema.sizes, y->ema.sizes, (size_t)(x->book.groups * x->book.entries) * sizeof(real));

@@ -1,4 +1,5 @@
-/* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
+/* The training state: see state.h. One table (describe) serves saving and loading, and so does one function for the counters in it
+ * (move_counters), so that neither can forget an entry. */
 #include "train/state.h"
 #include "autograd/param.h"
 #include "base/hash.h"
@@ -59,7 +60,19 @@ static int64_t teacher_digest(const ParamSet *params) {
 
 /* ---- State ---- */
 
-enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 11, SITE_ENTRIES = 6, PART = 1024 };
+enum { STATE_NAME = 64, FIXED_ENTRIES = 11, SITE_ENTRIES = 6, PART = 1024 };
+
+/* Places in "counters", which files keep. */
+enum {
+  COUNTER_STEP,
+  COUNTER_OPTIMIZER, /* its steps */
+  COUNTER_EMULATION, /* likewise */
+  COUNTER_UPDATES,   /* of the noise moments; of several bit rates they are in "rates" */
+  COUNTER_GENERATORS,
+  GENERATORS = 3,
+  GENERATOR_WORDS = sizeof((Rng *)0)->state / sizeof(int64_t),
+  COUNTERS = COUNTER_GENERATORS + GENERATORS * GENERATOR_WORDS
+};
 static const int64_t STEPS_MAX = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
@@ -121,11 +134,12 @@ static Status check_scales(const Entry *entry, const SafeTensor *tensor, const c
 static Status check_counters(const Entry *entry, const SafeTensor *tensor, const char *path) {
   int64_t counters[COUNTERS];
   memcpy(counters, tensor->data, (size_t)entry->count * sizeof *counters);
-  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MAX && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0 &&
-              counters[3] <= STEPS_MAX;
-  for (int r = 0; r < 3; r++) {
+  const int64_t step = counters[COUNTER_STEP], updates = counters[COUNTER_UPDATES];
+  bool fine = step >= 0 && step <= STEPS_MAX && counters[COUNTER_OPTIMIZER] == step && counters[COUNTER_EMULATION] >= 0 && updates >= 0 &&
+              updates <= STEPS_MAX;
+  for (int r = 0; r < GENERATORS; r++) {
     int64_t any = 0;
-    for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];
+    for (int word = 0; word < GENERATOR_WORDS; word++) any |= counters[COUNTER_GENERATORS + GENERATOR_WORDS * r + word];
     fine = fine && any != 0;
   }
   if (fine) return STATUS_OK;
@@ -227,9 +241,28 @@ static void add_site(Table *table, EmulateSite *site, int index) {
 #undef SITE_ENTRY
 }
 
+static void move_words(void *session, int64_t *table, size_t words, bool load) {
+  memcpy(load ? session : table, load ? table : session, words * sizeof *table);
+}
+
+/* Into the session (load), or out of it, which leaves the session as it is. */
+static void move_counters(Session *session, Table *table, bool load) {
+  Emulation *emulation = &session->emulation;
+  Rng *const generators[GENERATORS] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
+  move_words(&session->step, table->counters + COUNTER_STEP, 1, load);
+  move_words(&session->optimizer.steps, table->counters + COUNTER_OPTIMIZER, 1, load);
+  move_words(&emulation->step, table->counters + COUNTER_EMULATION, 1, load);
+  for (int r = 0; r < GENERATORS; r++)
+    move_words(generators[r]->state, table->counters + COUNTER_GENERATORS + GENERATOR_WORDS * r, GENERATOR_WORDS, load);
+  for (int index = 0; index < emulate_all_sites(emulation); index++) { /* those of a rate have the same number */
+    int64_t *updates = emulation->rates > 1 ? &table->updates[index / emulate_sites(emulation)] : &table->counters[COUNTER_UPDATES];
+    move_words(&emulation->all[index].navq.updates, updates, 1, load);
+  }
+}
+
 static Status describe(const Session *session, Table *table) {
   const Emulation *emulation = &session->emulation;
-  const int sites_of_rate = emulate_sites(emulation), sites = emulate_all_sites(emulation);
+  const int sites = emulate_all_sites(emulation);
   *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
   if (table->list == NULL) return status_no_memory(NULL, "the state's table");
   const Optimizer *optimizer = &session->optimizer;
@@ -253,13 +286,7 @@ static Status describe(const Session *session, Table *table) {
   }
   if (emulation->rates > 1) add_entry(table, SAFE_I64, emulation->rates, table->updates, "rates", check_updates);
   for (int index = 0; index < sites; index++) add_site(table, &emulation->all[index], index);
-  const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
-  table->counters[0] = session->step;
-  table->counters[1] = optimizer->steps;
-  table->counters[2] = (int64_t)session->emulation.step;
-  table->counters[3] = emulation->rates == 1 ? emulation->all[0].navq.updates : 0;
-  for (int rate = 0; rate < emulation->rates; rate++) table->updates[rate] = emulation->all[rate * sites_of_rate].navq.updates;
-  for (int r = 0; r < 3; r++) memcpy(table->counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
+  move_counters((Session *)session, table, false); /* reads it alone */
   table->base = frozen_digest(optimizer->params);
   return STATUS_OK;
 }
@@ -358,21 +385,12 @@ Status state_load(Session *session, const char *directory) {
   for (size_t i = 0; i < table.count && status == STATUS_OK; i++)
     status = check_entry(&table.list[i], &file, safetensors_find(&file, table.list[i].name));
   if (status == STATUS_OK) { /* nothing is overwritten before everything fits */
-    Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
     for (size_t i = 0; i < table.count; i++) {
       const SafeTensor *tensor = safetensors_find(&file, table.list[i].name);
       if (tensor != NULL) memcpy(table.list[i].data, tensor->data, tensor->bytes);
     }
-    session->step = table.counters[0];
-    session->optimizer.steps = table.counters[1];
-    session->emulation.step = (uint64_t)table.counters[2];
-    for (int r = 0; r < 3; r++) memcpy(rng[r]->state, table.counters + 4 + 4 * r, sizeof rng[r]->state);
-    const Emulation *emulation = &session->emulation;
-    const int sites_of_rate = emulate_sites(emulation);
-    for (int index = 0; index < emulate_all_sites(emulation); index++) {
-      emulation->all[index].navq.updates = emulation->rates > 1 ? table.updates[index / sites_of_rate] : table.counters[3];
-      codebook_refresh(&emulation->all[index].book);
-    }
+    move_counters(session, &table, true);
+    for (int index = 0; index < emulate_all_sites(&session->emulation); index++) codebook_refresh(&session->emulation.all[index].book);
   }
   free(table.list);
   safetensors_close(&file);

@@ -1,5 +1,6 @@
 /* A run that stops and goes on ends with the same bits as one that does not; a state that does not fit is refused before anything is
  * overwritten. How a signal ends the program is tests/cli/astra-train.sh's. */
+#include "nn/safetensors.h"
 #include "train/interrupt.h"
 #include "train/plan.c"
 #include "train/state.h"
@@ -221,6 +222,39 @@ static void a_damaged_state_is_refused(void **state) {
   }
 }
 
+/* Where docs/FORMATS.md has them, so that states of other versions are read: saving and loading alike would not tell. */
+static void counters_are_where_they_were(void **state) {
+  (void)state;
+  for (int number = 0; number <= 10; number += 10) { /* one bit rate, and three */
+    TrainOptions options = variant(number);
+    Session session;
+    SafeFile file;
+    int64_t counters[16], rates[3];
+    tiny_open(&session, &options);
+    tiny_steps_to(&session, 2);
+    session.emulation.step = 77;
+    for (int i = 0; i < emulate_all_sites(&session.emulation); i++)
+      session.emulation.all[i].navq.updates = 5 + i / emulate_sites(&session.emulation);
+    tiny_check(state_save(&session, tiny_path("places")));
+    tiny_check(safetensors_open(&file, tiny_path("places/training/state.safetensors")));
+    const SafeTensor *tensor = safetensors_find(&file, "counters"), *updates = safetensors_find(&file, "rates");
+    assert_true(tensor != NULL && tensor->bytes == sizeof counters);
+    memcpy(counters, tensor->data, sizeof counters);
+    assert_memory_equal(counters, ((int64_t[]){2, 2, 77, number == 0 ? 5 : 0}), 4 * sizeof *counters);
+    assert_memory_equal(counters + 4, session.map_rng.state, sizeof session.map_rng.state);
+    assert_memory_equal(counters + 8, session.revive_rng.state, sizeof session.revive_rng.state);
+    assert_memory_equal(counters + 12, session.mixup_rng.state, sizeof session.mixup_rng.state);
+    assert_int_equal(updates != NULL, number != 0);
+    if (updates != NULL) {
+      assert_int_equal(updates->bytes, sizeof rates);
+      memcpy(rates, updates->data, sizeof rates);
+      assert_memory_equal(rates, ((int64_t[]){5, 6, 7}), sizeof rates);
+    }
+    safetensors_close(&file);
+    session_close(&session);
+  }
+}
+
 /* A flipped bit anywhere: the digests of header and tensors notice. */
 static void a_bent_state_is_refused(void **state) {
   (void)state;
@@ -274,10 +308,15 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(going_on_gives_the_same_bits), cmocka_unit_test(long_steps_take_each_batch_once),
-      cmocka_unit_test(a_state_goes_there_and_back),  cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
-      cmocka_unit_test(a_cut_state_is_refused),       cmocka_unit_test(a_damaged_state_is_refused),
-      cmocka_unit_test(a_bent_state_is_refused),      cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
+      cmocka_unit_test(going_on_gives_the_same_bits),
+      cmocka_unit_test(long_steps_take_each_batch_once),
+      cmocka_unit_test(a_state_goes_there_and_back),
+      cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
+      cmocka_unit_test(a_cut_state_is_refused),
+      cmocka_unit_test(a_damaged_state_is_refused),
+      cmocka_unit_test(a_bent_state_is_refused),
+      cmocka_unit_test(counters_are_where_they_were),
+      cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/perplexity_report.h"
 #include "cli/train_options.h"
 #include "cli/train_out.h"
 #include "cli/train_plan.h"
@@ -38,26 +39,17 @@ static long long stride(const Session *session) {
 
 /* ---------------------------------------------------------------- for people */
 
-/* The harness's other two measures. */
-static void print_byte_measures(const Perplexity *p) {
-  if (p->page_bytes > 0)
-    printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", p->value,
-           perplexity_value(p->nats, p->page_bytes), p->nats / log(2) / (double)p->page_bytes, (long long)p->page_bytes);
-}
-
 static Status print_perplexity(const Session *session, const TrainResult *result) {
   Perplexity devices, plain;
-  const char *name = perplexity_name(convention(session));
+  char on[48];
   TRY(task_windows_perplexity(session, &result->plain.score, convention(session), &plain));
   printf("%s\n", printable(session->data.about[TASK_TEST]));
   if (session_astra(session)) {
     TRY(task_windows_perplexity(session, &result->emulated.score, convention(session), &devices));
-    printf("perplexity (%s) %.4f on %d emulated device%s = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
-           text_plural(session->config->astra.devices), devices.nats, (long long)devices.units);
-    print_byte_measures(&devices);
+    snprintf(on, sizeof on, " on %d emulated device%s", session->config->astra.devices, text_plural(session->config->astra.devices));
+    perplexity_report_print(&devices, on, "");
   }
-  printf("perplexity (%s) %.4f plain = exp(%.2f nats / %lld)\n", name, plain.value, plain.nats, (long long)plain.units);
-  print_byte_measures(&plain);
+  perplexity_report_print(&plain, " plain", "");
   printf("divided by %s; windows of %lld tokens, each %lld further\n", perplexity_counts(convention(session)), (long long)session->tokens,
          stride(session));
   return STATUS_OK;
@@ -108,19 +100,10 @@ static Status add_convention(const Session *session, const Validation *best, con
   TRY(task_windows_perplexity(session, &best->score, convention(session), &devices));
   TRY(task_windows_perplexity(session, &alone->score, convention(session), &plain));
   json_object_set_new(object, "perplexity_plain", json_build_number(plain.value));
-  json_object_set_new(object, "perplexity", json_build_number(devices.value));
-  json_object_set_new(object, "convention", json_string(perplexity_name(convention(session))));
-  json_object_set_new(object, "divided_by", json_string(perplexity_counts(convention(session))));
+  perplexity_report_json(&devices, object);
   json_object_set_new(object, "nats_plain", json_build_number(plain.nats));
   json_object_set_new(object, "nats", json_build_number(devices.nats));
-  json_object_set_new(object, "units", json_integer((json_int_t)plain.units));
-  if (plain.page_bytes > 0) {
-    json_object_set_new(object, "word_perplexity", json_build_number(devices.value));
-    json_object_set_new(object, "byte_perplexity", json_build_number(perplexity_value(devices.nats, devices.page_bytes)));
-    json_object_set_new(object, "bits_per_byte", json_build_number(devices.nats / log(2) / (double)devices.page_bytes));
-    json_object_set_new(object, "bits_per_byte_plain", json_build_number(plain.nats / log(2) / (double)plain.page_bytes));
-    json_object_set_new(object, "bytes", json_integer((json_int_t)plain.page_bytes));
-  }
+  if (plain.page_bytes > 0) json_object_set_new(object, "bits_per_byte_plain", json_build_number(plain.bits_per_byte));
   json_object_set_new(object, "context", json_integer((json_int_t)session->tokens));
   json_object_set_new(object, "stride", json_integer(stride(session)));
   return STATUS_OK;

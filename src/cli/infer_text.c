@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
+#include "cli/perplexity_report.h"
 #include "data/text/text_perplexity.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/evaluate.h"
@@ -513,35 +514,11 @@ static Status open_windows(const InferSettings *s, const ModelConfig *config, Te
   return perplexity_check_whole((PerplexityUnit)s->perplexity, &text->windows, s->samples, "--samples");
 }
 
-typedef struct Convention {
-  PerplexityUnit unit;
-  int64_t units, page_bytes;
-  double value, byte_value, bits;
-} Convention;
-
-/* What the evaluation comes to under --perplexity. Where tokens are unscored only what is divided by tokens is a number. */
-static Convention apply_convention(const InferSettings *s, const Text *text, const TextEvaluation *evaluation) {
-  Convention c = {.unit = (PerplexityUnit)s->perplexity, .page_bytes = text->rolling.bytes};
-  const bool whole = evaluation->unscored == 0;
-  const double nats = whole || c.unit == PERPLEXITY_TOKEN ? evaluation->score.loss : NAN;
-  c.units = perplexity_units(c.unit, &text->windows, (int64_t)evaluation->score.counted, evaluation->bytes);
-  c.value = perplexity_value(nats, c.units);
-  c.byte_value = perplexity_value(nats, c.page_bytes);
-  c.bits = c.page_bytes > 0 ? nats / log(2) / (double)c.page_bytes : 0;
-  return c;
-}
-
-/* As astra-train --eval-only --json has it. */
-static void put_convention(json_t *value, const Convention *c) {
-  json_object_set_new(value, "perplexity", json_build_number(c->value));
-  json_object_set_new(value, "convention", json_string(perplexity_name(c->unit)));
-  json_object_set_new(value, "divided_by", json_string(perplexity_counts(c->unit)));
-  json_object_set_new(value, "units", json_integer((json_int_t)c->units));
-  if (c->page_bytes == 0) return;
-  json_object_set_new(value, "word_perplexity", json_build_number(c->value));
-  json_object_set_new(value, "byte_perplexity", json_build_number(c->byte_value));
-  json_object_set_new(value, "bits_per_byte", json_build_number(c->bits));
-  json_object_set_new(value, "bytes", json_integer((json_int_t)c->page_bytes));
+/* What the evaluation comes to under --perplexity. Where tokens are unscored only what is divided by tokens is known. */
+static Perplexity apply_convention(const InferSettings *s, const Text *text, const TextEvaluation *evaluation) {
+  const PerplexityUnit unit = (PerplexityUnit)s->perplexity;
+  const double nats = evaluation->unscored == 0 || unit == PERPLEXITY_TOKEN ? evaluation->score.loss : NAN;
+  return perplexity_of(unit, &text->windows, nats, (int64_t)evaluation->score.counted, evaluation->bytes);
 }
 
 /* Writes text to `out`, or, where that is NULL, returns the same as a fresh JSON value: NULL when out of memory. */
@@ -577,23 +554,22 @@ static json_t *report_text_evaluation(FILE *out, const Leader *leader, const Tex
 
 static Status print(const InferSettings *s, const InferRun *run, const Text *text, const TextEvaluation *evaluation) {
   bool convention = s->perplexity != PERPLEXITY_AUTO;
-  Convention measured = {0};
+  Perplexity measured = {0};
   if (convention) measured = apply_convention(s, text, evaluation);
   if (s->json) {
     json_t *value = report_text_evaluation(NULL, run->leader, evaluation);
     if (value) json_object_set_new(value, "dataset", json_build_string(s->dataset));
-    if (value && convention) put_convention(value, &measured);
+    if (value && convention) perplexity_report_json(&measured, value);
     report_traffic_json(value, run->leader, evaluation->windows, true);
     return infer_run_print_json(value, run);
   }
   printf("%s\n", printable(text->about));
   report_text_evaluation(stdout, run->leader, evaluation);
-  if (convention && !isnan(measured.value))
-    printf("perplexity (%s) %.4f = exp(%.2f nats / %lld), divided by %s\n", perplexity_name(measured.unit), measured.value,
-           evaluation->score.loss, (long long)measured.units, perplexity_counts(measured.unit));
-  if (convention && measured.page_bytes > 0 && !isnan(measured.bits))
-    printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", measured.value, measured.byte_value,
-           measured.bits, (long long)measured.page_bytes);
+  if (convention) {
+    char divided[128];
+    snprintf(divided, sizeof divided, ", divided by %s", perplexity_counts(measured.unit));
+    perplexity_report_print(&measured, "", divided);
+  }
   report_traffic(stdout, run->leader, evaluation->windows, true);
   infer_run_report(s, run);
   return STATUS_OK;

@@ -266,9 +266,7 @@ Status task_windows_perplexity_check(const Session *session) {
 Status task_windows_perplexity(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
   const TextWindows *windows = &((const Language *)session->source)->windows;
   TRY(perplexity_check_whole(unit, windows, score->samples, "--eval-samples"));
-  *result = (Perplexity){.nats = score->loss, .units = perplexity_units(unit, windows, score->items, score->bytes)};
-  result->value = perplexity_value(result->nats, result->units);
-  if (windows->rolling) result->page_bytes = windows->rolling->bytes;
+  *result = perplexity_of(unit, windows, score->loss, score->items, score->bytes);
   return STATUS_OK;
 }
 

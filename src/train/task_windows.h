@@ -4,13 +4,6 @@
 #include "data/text/text_perplexity.h"
 #include "train/session.h"
 
-typedef struct Perplexity {
-  double value;
-  double nats;        /* S */
-  int64_t units;      /* n */
-  int64_t page_bytes; /* of PERPLEXITY_LM_EVAL: bytes of the pages as they stand; else 0 */
-} Perplexity;
-
 /* BAD_USAGE where the options ask for words of a part of the windows alone, as only the whole text's are counted: for before the
  * evaluation. */
 Status task_windows_perplexity_check(const Session *session);

@@ -361,9 +361,24 @@ const char *perplexity_counts(PerplexityUnit unit) { return conventions[unit].co
 /* counts the whole text, whatever was evaluated */
 static bool perplexity_whole(PerplexityUnit unit) { return conventions[unit].whole != NULL; }
 
-int64_t perplexity_units(PerplexityUnit unit, const TextWindows *windows, int64_t tokens, int64_t bytes) {
+static int64_t units_of(PerplexityUnit unit, const TextWindows *windows, int64_t tokens, int64_t bytes) {
   if (conventions[unit].whole != NULL) return conventions[unit].whole(windows);
   return unit == PERPLEXITY_BYTE ? bytes : tokens;
+}
+
+static double value_of(double nats, int64_t units) { return units > 0 ? exp(nats / (double)units) : INFINITY; }
+
+Perplexity perplexity_of(PerplexityUnit unit, const TextWindows *windows, double nats, int64_t tokens, int64_t bytes) {
+  Perplexity p = {.unit = unit,
+                  .nats = nats,
+                  .units = units_of(unit, windows, tokens, bytes),
+                  .page_bytes = windows->rolling != NULL ? windows->rolling->bytes : 0};
+  p.value = value_of(nats, p.units);
+  if (p.page_bytes > 0) {
+    p.byte_value = value_of(nats, p.page_bytes);
+    p.bits_per_byte = nats / log(2) / (double)p.page_bytes;
+  }
+  return p;
 }
 
 Status perplexity_check_whole(PerplexityUnit unit, const TextWindows *windows, int64_t samples, const char *option) {
@@ -371,5 +386,3 @@ Status perplexity_check_whole(PerplexityUnit unit, const TextWindows *windows, i
   return status_set(STATUS_BAD_USAGE, "--perplexity %s needs the whole text, of which %s takes %lld of %lld windows",
                     conventions[unit].name, option, (long long)samples, (long long)windows->count);
 }
-
-double perplexity_value(double nats, int64_t units) { return units > 0 ? exp(nats / (double)units) : INFINITY; }

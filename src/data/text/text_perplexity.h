@@ -74,12 +74,20 @@ typedef enum PerplexityUnit {
 const char *perplexity_name(PerplexityUnit unit);   /* "token", "word", "byte", "gpt2-paper", "lm-eval" */
 const char *perplexity_counts(PerplexityUnit unit); /* "predicted tokens (...)" */
 
-/* n, of windows that predicted `tokens` tokens with `bytes` bytes of text behind them. */
-int64_t perplexity_units(PerplexityUnit unit, const TextWindows *windows, int64_t tokens, int64_t bytes);
+/* A text's perplexity under a convention. */
+typedef struct Perplexity {
+  PerplexityUnit unit;              /* not PERPLEXITY_AUTO */
+  double value;                     /* exp(nats / units); infinite without units */
+  double nats;                      /* S; NAN: not known, and nor is what follows from it */
+  int64_t units;                    /* n */
+  int64_t page_bytes;               /* of PERPLEXITY_LM_EVAL: bytes of the pages as they stand; else 0 */
+  double byte_value, bits_per_byte; /* by page_bytes */
+} Perplexity;
+
+/* Of windows that predicted `tokens` tokens with `bytes` bytes of text behind them. */
+Perplexity perplexity_of(PerplexityUnit unit, const TextWindows *windows, double nats, int64_t tokens, int64_t bytes);
 
 /* BAD_USAGE where the convention needs the whole text and `option` takes `samples` windows alone. */
 Status perplexity_check_whole(PerplexityUnit unit, const TextWindows *windows, int64_t samples, const char *option);
-
-double perplexity_value(double nats, int64_t units); /* exp(nats / units); infinite without units */
 
 #endif

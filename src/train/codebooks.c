@@ -42,15 +42,15 @@ enum { STREAM_SAMPLES = 16, ROWS_PER_SAMPLE = 64 };
 enum { SAMPLES_PER_CODE = 16, SAMPLES_PER_INPUT = 16, FEW_PER_INPUT = 4 };
 
 typedef struct Watcher {
-  Exchange exchange; /* its begin is called with each site's activations */
-  real *samples;     /* [sites, limit, width] */
-  real *before;      /* with predictions [limit, P]: of the block before, as receivers know them (exchange.h); else NULL */
-  real *after;       /* likewise, of the block at work */
-  real *expected;    /* [limit, width]: what the block before tells of a site */
+  Exchange exchange;            /* its begin is called with each site's activations */
+  real *samples;                /* [sites, limit, width] */
+  real *known[CONFIG_RATES][2]; /* with predictions, of each rate [limit, P], as receivers know them (exchange.h): of the block before and
+                                 * of that at work, which take turns; else NULL */
+  int turn[CONFIG_RATES];       /* which one is of the block before: known_before */
+  real *expected;               /* [limit, width]: what the block before tells of a site */
   int32_t *position; /* [limit] of images whose tokens are quantised less their mean at each (AstraConfig.position_mean); else NULL */
   real *whole;       /* with predictions of several bit rates [limit, width]: the rotated samples of the site at work; else NULL */
-  real *kept[CONFIG_RATES][2]; /* before and after of each rate, but of that in use, whose they are now: use_rate */
-  int rate;                    /* in use */
+  int rate;          /* in use */
   int64_t limit, width, filled;
   int64_t per_sample;
   int64_t first;                           /* row of a sample's first token: 1 behind a class token */
@@ -58,6 +58,9 @@ typedef struct Watcher {
   int64_t taken;                           /* of them: rows of this batch, as many as still fit */
   int block_sites, first_coded, end_coded; /* of a block; config_first_coded, config_end_coded */
 } Watcher;
+
+static real *known_before(const Watcher *watcher) { return watcher->known[watcher->rate][watcher->turn[watcher->rate]]; }
+static real *known_after(const Watcher *watcher) { return watcher->known[watcher->rate][!watcher->turn[watcher->rate]]; }
 
 static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, Tensor *const h[EXCHANGE_SITES]) {
   const Watcher *watcher = (Watcher *)self;
@@ -77,7 +80,7 @@ static Status watch_known(Exchange *self, Tape *tape, const TokenLayout *layout,
   const int64_t width = tensor_width(own);
   (void)layout, (void)part, (void)remote;
   for (int64_t i = 0; i < watcher->taken; i++)
-    tensor_read(own, watcher->chosen[i] * width, width, watcher->before + (watcher->filled + i) * width);
+    tensor_read(own, watcher->chosen[i] * width, width, known_before(watcher) + (watcher->filled + i) * width);
   return tape_status(tape);
 }
 
@@ -128,7 +131,7 @@ static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
   progress_finish(&progress, watcher->filled, NULL);
   const size_t known = (size_t)(watcher->limit * config_known_width(session->config)) * sizeof(real);
   for (int rate = 0; watcher->first_coded > 0 && rate < session->emulation.rates; rate++) /* the same at all */
-    if (rate != watcher->rate) memcpy(watcher->kept[rate][0], watcher->before, known);
+    if (rate != watcher->rate) memcpy(watcher->known[rate][0], known_before(watcher), known);
   return status;
 }
 
@@ -153,9 +156,8 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
   const int rates = session->emulation.rates;
   bool memory = watcher->samples && watcher->chosen;
   for (int rate = 0; predicts && rate < rates; rate++)
-    memory = memory && (watcher->kept[rate][0] = malloc(known)) && (watcher->kept[rate][1] = malloc(known));
+    memory = memory && (watcher->known[rate][0] = malloc(known)) && (watcher->known[rate][1] = malloc(known));
   watcher->rate = config_rate(session->config);
-  watcher->before = watcher->kept[watcher->rate][0], watcher->after = watcher->kept[watcher->rate][1];
   if (predicts) memory = memory && (watcher->expected = malloc((size_t)limit * row));
   if (session->config->astra.position_mean) memory = memory && (watcher->position = malloc((size_t)limit * sizeof *watcher->position));
   if (predicts && rates > 1) memory = memory && (watcher->whole = malloc((size_t)limit * row));
@@ -166,8 +168,7 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
 
 static void watcher_close(Watcher *watcher) {
   free(watcher->samples);
-  watcher->kept[watcher->rate][0] = watcher->before, watcher->kept[watcher->rate][1] = watcher->after;
-  for (int rate = 0; rate < CONFIG_RATES; rate++) free(watcher->kept[rate][0]), free(watcher->kept[rate][1]);
+  for (int rate = 0; rate < CONFIG_RATES; rate++) free(watcher->known[rate][0]), free(watcher->known[rate][1]);
   free(watcher->expected);
   free(watcher->whole);
   free(watcher->position);
@@ -182,15 +183,13 @@ static int block_of(const Session *session, int index) { return session->emulati
 
 /* The block's tokens are predicted from `*inputs` numbers; 0: they are not. */
 static bool is_predicted(const Session *session, const Watcher *watcher, int block, int64_t *inputs) {
-  const bool is = watcher->before != NULL && block > 0;
+  const bool is = known_before(watcher) != NULL && block > 0;
   *inputs = is ? config_prediction_inputs(session->config, block) : 0;
   return is;
 }
 
 /* What is quantised next, and what receivers know of it, is of this rate. */
 static Status use_rate(Session *session, Watcher *watcher, int rate) {
-  watcher->kept[watcher->rate][0] = watcher->before, watcher->kept[watcher->rate][1] = watcher->after;
-  watcher->before = watcher->kept[rate][0], watcher->after = watcher->kept[rate][1];
   watcher->rate = rate;
   return session_use_rate(session, rate);
 }
@@ -246,7 +245,7 @@ static Status fit_basis(Session *session, const Watcher *watcher, int index, dou
   PositionMeans *means = &basis->means;
   TRY(model_rotation_metric(session->model, block, site, metric));
   if (watcher->position) TRY(take_means(watcher, samples, config_tokens(session->config), means));
-  if (predicts) TRY(regression_fit(watcher->before, samples, count, inputs, n, weight, offset));
+  if (predicts) TRY(regression_fit(known_before(watcher), samples, count, inputs, n, weight, offset));
   TRY(rotation_fit(rotation, samples, count, n, metric, session->config->astra.groups));
   TRY(rotation_apply(rotation, samples, count));
   for (int64_t i = 0; predicts && i < n; i++) rotation->mean[i] += offset[i];
@@ -313,7 +312,7 @@ static Status predict_site(Session *session, const Watcher *watcher, int index) 
   memcpy(samples_of(watcher, index), watcher->whole, (size_t)(watcher->limit * n) * sizeof(real));
   if (!is_predicted(session, watcher, block, &inputs)) return STATUS_OK;
   double *weight = malloc((size_t)(n * inputs + n) * sizeof *weight), *offset = weight + n * inputs;
-  Status status = weight ? regression_fit(watcher->before, samples_of(watcher, index), watcher->limit, inputs, n, weight, offset)
+  Status status = weight ? regression_fit(known_before(watcher), samples_of(watcher, index), watcher->limit, inputs, n, weight, offset)
                          : status_no_memory(NULL, "a prediction");
   status = ranks_agree(status);
   if (status == STATUS_OK) {
@@ -329,7 +328,7 @@ static Status predict_site(Session *session, const Watcher *watcher, int index) 
 static void expect(const Session *session, const Watcher *watcher, int index) {
   int64_t inputs;
   if (is_predicted(session, watcher, block_of(session, index), &inputs))
-    model_expect(session->model, block_of(session, index), index % watcher->block_sites, watcher->before, watcher->limit,
+    model_expect(session->model, block_of(session, index), index % watcher->block_sites, known_before(watcher), watcher->limit,
                  watcher->expected);
   else
     memset(watcher->expected, 0, (size_t)(watcher->limit * watcher->width) * sizeof *watcher->expected);
@@ -346,14 +345,13 @@ static Status know(const Session *session, Watcher *watcher, int index) {
   if (codes == NULL || scratch == NULL) return tape_status(session->tape);
   codebook_assign(book, samples_of(watcher, index), count, codes, NULL, scratch);
   for (int64_t row = 0; row < count; row++) {
-    real *to = watcher->after + row * all + at;
+    real *to = known_after(watcher) + row * all + at;
     codebook_lookup(book, codes + row * book->groups, 1, to);
     for (int64_t i = 0; i < width; i++) to[i] += watcher->expected[row * width + i];
   }
   tape_clear(session->tape);
   if (at + width < all) return STATUS_OK;
-  real *const before = watcher->before;
-  watcher->before = watcher->after, watcher->after = before;
+  watcher->turn[watcher->rate] = !watcher->turn[watcher->rate];
   return STATUS_OK;
 }
 
@@ -769,18 +767,18 @@ Status codebooks_constrain_as_counted(Session *session, const char *path) {
   return status;
 }
 
-/* Of the rate in use. watcher->before is begun anew by the first block. */
+/* Of the rate in use. What is known of the block before is begun anew by the first block. */
 static Status evaluate_rate(Session *session, Watcher *watcher, bool moments, CodebookReport *reports) {
   const int64_t numbers = watcher->limit * watcher->width;
   for (int index = 0; index < emulate_sites(&session->emulation); index++) {
     real *rows = samples_of(watcher, index);
-    if (watcher->before) {
+    if (known_before(watcher)) {
       if (watcher->whole) memcpy(watcher->whole, rows, (size_t)numbers * sizeof *rows); /* for the next rate */
       expect(session, watcher, index);
       for (int64_t i = 0; i < numbers; i++) rows[i] -= watcher->expected[i];
     }
     TRY(check_site(session, watcher, index, moments, &reports[index]));
-    if (!watcher->before) continue;
+    if (!known_before(watcher)) continue;
     TRY(know(session, watcher, index));
     if (watcher->whole) memcpy(rows, watcher->whole, (size_t)numbers * sizeof *rows);
   }

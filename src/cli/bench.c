@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "nn/checkpoint.h"
 #include "nn/config.h"
 #include "nn/json_build.h"
 #include "train/emulate.h"
@@ -24,7 +25,7 @@
 
 /* ---- Options and start ---- */
 
-enum { DEFAULT_SEED = 42 };
+enum { DEFAULT_SEED = 42, CLASSES = 100 };
 
 /* Returns how many. */
 static size_t model_rows(BenchModel *model, Option *rows) {
@@ -62,6 +63,50 @@ Status bench_run_start(const BenchRun *run) {
   TRY(threads_start((int)run->threads));
   matmul_reserve();
   return STATUS_OK;
+}
+
+/* ---- A model whose inference is timed ---- */
+
+static const struct {
+  const char *name;
+  LowbitKind kind;
+} WEIGHTS[] = {[BENCH_FP32] = {"fp32", LOWBIT_NONE}, [BENCH_INT8] = {"int8", LOWBIT_INT8}, [BENCH_INT4] = {"int4", LOWBIT_Q4_0}};
+
+const char *bench_weights_name(const BenchModel *options) { return WEIGHTS[options->weights].name; }
+
+Status bench_model_config(const BenchModel *options, ModelConfig *config) {
+  if (checkpoint_is_path(options->name)) return config_load(config, options->name);
+  TRY(config_preset(config, options->name, CLASSES));
+  if (!config_is_decoder(config)) return STATUS_OK;
+  config_release(config);
+  return config_preset(config, options->name, 0);
+}
+
+Status bench_model_open(BenchInference *inference, const BenchModel *options, const ModelConfig *config, int64_t seed) {
+  Rng rng;
+  rng_init(&rng, (uint64_t)seed, 0);
+  TRY(model_new(&inference->model, config));
+  TRY(param_allocate(model_params(inference->model), false));
+  model_initialise(inference->model, &rng);
+  if (options->weights != BENCH_FP32) TRY(lowbit_weights_make(inference->model, WEIGHTS[options->weights].kind, &inference->lowbit));
+  inference->arena = arena_new((size_t)1 << 36); /* of address space; pages come as they are touched */
+  inference->tape = inference->arena ? tape_new(inference->arena) : NULL;
+  if (inference->tape == NULL) return status_no_memory(NULL, "the model's activations");
+  tape_record(inference->tape, false);
+  return STATUS_OK;
+}
+
+Status bench_model_pack(BenchInference *inference, const BenchModel *options) {
+  const bool bf16 = options->precision == PRECISION_BF16 || (options->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+  tape_use_bf16(inference->tape, bf16);
+  return model_pack_weights(inference->model, bf16);
+}
+
+void bench_model_close(BenchInference *inference) {
+  tape_free(inference->tape);
+  arena_free(inference->arena);
+  model_free(inference->model);
+  lowbit_weights_free(inference->lowbit);
 }
 
 /* ---- Times of repetitions ---- */
@@ -399,7 +444,7 @@ const CliCommand bench_peak_command = {"peak", "measure peak rates of this machi
 
 enum { STREAM_CODEWORDS = 32 };
 
-enum { CLASSES = 100, LARGEST_DEFAULT_BATCH = 64 };
+enum { LARGEST_DEFAULT_BATCH = 64 };
 
 Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]) {
   ModelConfig config;

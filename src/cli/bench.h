@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "nn/lowbit_weights.h"
+#include "nn/model.h"
 #include "train/session.h"
 #include <jansson.h>
 #include <stdint.h>
@@ -22,12 +24,21 @@ typedef struct BenchRun {
 
 enum { BENCH_REPEATS_MAX = 100000 };
 
+typedef enum BenchWeights { BENCH_FP32, BENCH_INT8, BENCH_INT4 } BenchWeights;
+
 /* A model whose inference is timed, and how. --model is a row of the command's own, which names those that it is for. */
 typedef struct BenchModel {
   const char *name;       /* a preset, or a checkpoint's path; NULL: not given */
-  int weights, precision; /* fp32, int8, int4 in this order; TrainPrecision */
+  int weights, precision; /* BenchWeights, TrainPrecision */
   bool profile;
 } BenchModel;
+
+typedef struct BenchInference {
+  Model *model;
+  LowbitWeights *lowbit; /* NULL: weights in float */
+  Arena *arena;
+  Tape *tape; /* does not record */
+} BenchInference;
 
 typedef struct BenchUsage {
   const char *line, *about; /* of --help */
@@ -41,6 +52,18 @@ Status bench_run_parse(BenchRun *run, BenchModel *model, const Option *own, cons
 
 /* Checks the kernels, chooses the library of products and starts the pool; threads_stop ends it. */
 Status bench_run_start(const BenchRun *run);
+
+/* The configuration of options->name; a preset of a language model is to predict tokens, and not classes. For config_release. */
+Status bench_model_config(const BenchModel *options, ModelConfig *config);
+
+/* Random weights of that configuration, of the numbers that are asked for. close is fine on a zeroed one, and needed after a failure. */
+Status bench_model_open(BenchInference *inference, const BenchModel *options, const ModelConfig *config, int64_t seed);
+void bench_model_close(BenchInference *inference);
+
+/* Chooses the precision of products and activations, and packs the weights for it, as a session of astra-train does. */
+Status bench_model_pack(BenchInference *inference, const BenchModel *options);
+
+const char *bench_weights_name(const BenchModel *options);
 
 /* [count], from a normal distribution; to be freed. NULL when out of memory. */
 real *bench_random_numbers(int64_t count, Rng *rng);

@@ -1,15 +1,12 @@
 /* The command decode: decoding steps of several sequences at once (nn/decode_batch.h), with random weights and ids, beside those of one.
  * Every measurement is a step; batches of all sizes take turns, so that a machine that changes its speed does so for all of them. */
 #include "autograd/kernels/matmul.h"
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
-#include "nn/checkpoint.h"
 #include "nn/decode_batch.h"
 #include "nn/json_build.h"
-#include "nn/lowbit_weights.h"
 #include "nn/model.h"
 #include "train/session.h"
 #include "vq/pack.h"
@@ -35,11 +32,8 @@ typedef struct Batch {
 
 typedef struct DecodeBench {
   const DecodeCommand *command;
-  Model *model;
-  LowbitWeights *lowbit;
+  BenchInference inference;
   KvPages *pages;
-  Arena *arena;
-  Tape *tape;
   int32_t *ids;       /* [sequences, length + rows] */
   KvCodewords *words; /* with --codes, and their numbers */
   real *numbers;
@@ -50,47 +44,32 @@ typedef struct DecodeBench {
   BenchPeak peak;
 } DecodeBench;
 
-static const char *const weight_names[] = {"fp32", "int8", "int4"};
-static const LowbitKind weight_kinds[] = {LOWBIT_NONE, LOWBIT_INT8, LOWBIT_Q4_0};
+static Status check_config(const DecodeCommand *c, const ModelConfig *config) {
+  if (!config_is_decoder(config) || config->classes > 0)
+    return status_set(STATUS_BAD_USAGE, "--model %s: decoding is for models that predict tokens", c->model.name);
+  if (c->length + c->rows > config->context)
+    return status_set(STATUS_BAD_USAGE, "--length %lld: with %lld rows more than the model's context of %lld", (long long)c->length,
+                      (long long)c->rows, (long long)config->context);
+  if (c->codes >= c->length)
+    return status_set(STATUS_BAD_USAGE, "--codes %lld: fewer than the %lld tokens of --length", (long long)c->codes, (long long)c->length);
+  return STATUS_OK;
+}
 
 static Status open_model(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   ModelConfig config = {0};
-  TRY(checkpoint_is_path(c->model.name) ? config_load(&config, c->model.name) : config_preset(&config, c->model.name, 1));
-  const bool preset = !checkpoint_is_path(c->model.name), decoder = config_is_decoder(&config) && (preset || config.classes == 0);
-  if (decoder && preset) { /* the next token is wanted, and not a class */
-    config_release(&config);
-    TRY(config_preset(&config, c->model.name, 0));
-  }
+  TRY(bench_model_config(&c->model, &config));
+  Status status = check_config(c, &config);
   if (c->codes == 0) config.astra.groups = 0;
   if (c->codes > 0 && config.astra.groups == 0) config.astra.groups = 16;
-  const int64_t context = config.context;
-  Status status = decoder ? model_new(&b->model, &config) : STATUS_OK;
+  if (status == STATUS_OK) status = bench_model_open(&b->inference, &c->model, &config, c->run.seed);
   config_release(&config);
-  TRY(status);
-  if (!decoder) return status_set(STATUS_BAD_USAGE, "--model %s: decoding is for models that predict tokens", c->model.name);
-  if (c->length + c->rows > context)
-    return status_set(STATUS_BAD_USAGE, "--length %lld: with %lld rows more than the model's context of %lld", (long long)c->length,
-                      (long long)c->rows, (long long)context);
-  if (c->codes >= c->length)
-    return status_set(STATUS_BAD_USAGE, "--codes %lld: fewer than the %lld tokens of --length", (long long)c->codes, (long long)c->length);
-  Rng rng;
-  rng_init(&rng, (uint64_t)c->run.seed, 0);
-  TRY(param_allocate(model_params(b->model), false));
-  model_initialise(b->model, &rng);
-  if (c->model.weights > 0) TRY(lowbit_weights_make(b->model, weight_kinds[c->model.weights], &b->lowbit));
-  b->arena = arena_new((size_t)1 << 36); /* of address space; pages come as they are touched */
-  b->tape = b->arena ? tape_new(b->arena) : NULL;
-  if (b->tape == NULL) return status_no_memory(NULL, "the model's activations");
-  tape_record(b->tape, false);
-  const bool bf16 = c->model.precision == PRECISION_BF16 || (c->model.precision == PRECISION_AUTO && matmul_bf16_is_faster());
-  tape_use_bf16(b->tape, bf16);
-  return model_pack_weights(b->model, bf16);
+  return status == STATUS_OK ? bench_model_pack(&b->inference, &c->model) : status;
 }
 
 /* Random codewords, and codes of each sequence's first tokens. */
 static Status add_codewords(DecodeBench *b, KvCacheSetup *cache) {
-  const ModelConfig *config = model_config(b->model);
+  const ModelConfig *config = model_config(b->inference.model);
   const int64_t width = config_site_width(config), count = config->astra.codebook_size * width;
   Rng rng;
   rng_init(&rng, (uint64_t)b->command->run.seed, 2);
@@ -122,12 +101,12 @@ static void fill_codes(DecodeBench *b, int sequence, Rng *rng) {
 /* Every sequence with its prompt; keys and values as astra-infer keeps them beside such weights. */
 static Status open_sequences(DecodeBench *b) {
   const DecodeCommand *c = b->command;
-  const ModelConfig *config = model_config(b->model);
+  const ModelConfig *config = model_config(b->inference.model);
   const int64_t tokens = c->length + c->rows;
   KvPagesSetup setup = {.cache = {.blocks = config->blocks,
                                   .width = config_kv_width(config),
                                   .max = tokens,
-                                  .kind = c->model.weights > 0 ? NARROW_F16 : NARROW_NONE},
+                                  .kind = c->model.weights != BENCH_FP32 ? NARROW_F16 : NARROW_NONE},
                         .page = KV_PAGES_TOKENS,
                         .heads = config->kv_heads,
                         .sequences = (int)c->sequences};
@@ -146,9 +125,10 @@ static Status open_sequences(DecodeBench *b) {
     if (c->codes > 0) fill_codes(b, b->number[s], &rng);
     for (int64_t at = c->codes, n; at < c->length; at += n) {
       n = c->length - at < MAX_ROWS ? c->length - at : MAX_ROWS;
-      tape_clear(b->tape);
-      decode_batch(b->model, b->tape, b->pages, &(DecodeRows){.sequence = b->number[s], .ids = ids + at, .count = n}, 1);
-      TRY(tape_status(b->tape));
+      tape_clear(b->inference.tape);
+      decode_batch(b->inference.model, b->inference.tape, b->pages, &(DecodeRows){.sequence = b->number[s], .ids = ids + at, .count = n},
+                   1);
+      TRY(tape_status(b->inference.tape));
       kv_pages_keep(b->pages, b->number[s], ids + at, n);
     }
   }
@@ -173,9 +153,9 @@ static Status step(DecodeBench *b, const Batch *batch) {
   DecodeRows rows[MAX_SEQUENCES];
   for (int s = 0; s < batch->sequences; s++)
     rows[s] = (DecodeRows){b->number[s], b->ids + s * (c->length + c->rows) + c->length, c->rows, c->rows};
-  tape_clear(b->tape);
-  decode_batch(b->model, b->tape, b->pages, rows, batch->sequences);
-  return tape_status(b->tape);
+  tape_clear(b->inference.tape);
+  decode_batch(b->inference.model, b->inference.tape, b->pages, rows, batch->sequences);
+  return tape_status(b->inference.tape);
 }
 
 static Status measure(DecodeBench *b) {
@@ -188,7 +168,7 @@ static Status measure(DecodeBench *b) {
   for (int64_t i = -c->warm_up; i < c->repeats; i++)
     for (Batch *batch = b->batch; batch < b->batch + b->batches; batch++) {
       matmul_reset_count();
-      if (c->model.profile && i >= 0) bench_profile_watch(&batch->profile, b->tape);
+      if (c->model.profile && i >= 0) bench_profile_watch(&batch->profile, b->inference.tape);
       const double begun = clock_now(), spent = clock_spent();
       TRY(step(b, batch));
       if (i < 0) continue;
@@ -224,7 +204,7 @@ static void print_text(DecodeBench *b) {
   bench_peak_print(&b->peak);
   printf("model:   %s, %lld token%s before, %lld as codes, %lld row%s of each sequence, weights in %s, products in %s\n", c->model.name,
          (long long)c->length, text_plural(c->length), (long long)c->codes, (long long)c->rows, text_plural(c->rows),
-         weight_names[c->model.weights], tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+         bench_weights_name(&c->model), tape_uses_bf16(b->inference.tape) ? "bf16" : "fp32");
   printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, min", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -237,15 +217,15 @@ static void print_text(DecodeBench *b) {
     snprintf(title, sizeof title, "%d sequence%s", batch->sequences, text_plural(batch->sequences));
     const double rate = batch->product_seconds > 0 ? batch->flops / batch->product_seconds : 0;
     profile_table_print(&batch->profile, title, c->repeats, batch->all_seconds / (double)c->repeats,
-                        rate / bench_peak_products(&b->peak, tape_uses_bf16(b->tape) ? PEAK_BF16 : PEAK_F32));
+                        rate / bench_peak_products(&b->peak, tape_uses_bf16(b->inference.tape) ? PEAK_BF16 : PEAK_F32));
   }
 }
 
 static Status print_json(const DecodeBench *b) {
   const DecodeCommand *c = b->command;
   json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:s, s:s}", "model", json_build_string(c->model.name), "length", (json_int_t)c->length,
-                             "codes", (json_int_t)c->codes, "rows", (json_int_t)c->rows, "weights", weight_names[c->model.weights],
-                             "precision", tape_uses_bf16(b->tape) ? "bf16" : "fp32");
+                             "codes", (json_int_t)c->codes, "rows", (json_int_t)c->rows, "weights", bench_weights_name(&c->model),
+                             "precision", tape_uses_bf16(b->inference.tape) ? "bf16" : "fp32");
   json_t *list = json_array();
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);
@@ -289,10 +269,7 @@ static Status run_decode(int argc, char **argv) {
   free(bench.numbers);
   free(bench.codes);
   kv_pages_free(bench.pages);
-  tape_free(bench.tape);
-  arena_free(bench.arena);
-  model_free(bench.model);
-  lowbit_weights_free(bench.lowbit);
+  bench_model_close(&bench.inference);
   threads_stop();
   return status;
 }

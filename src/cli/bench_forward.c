@@ -2,14 +2,12 @@
  * images or, with --length, that many rows in place of their embedding; a language model token ids, whose keys and values a cache keeps,
  * and from which it decodes. ASTRA's forward pass is step --forward's. */
 #include "autograd/kernels/matmul.h"
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
-#include "nn/checkpoint.h"
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/lowbit_weights.h"
@@ -22,11 +20,8 @@ static const BenchUsage USAGE = {
     "astra-bench forward --model NAME [--length N] [--decode N] [options]",
     "Times the plain model's forward pass on random input and weights: encoders, and prefill and decoding of decoders."};
 
-static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
-
-enum { CLASSES = 100, MAX_LENGTH = 1 << 20 };
+enum { MAX_LENGTH = 1 << 20 };
 typedef enum Output { OUTPUT_ANSWER, OUTPUT_ALL } Output;
-typedef enum WeightNumbers { WEIGHTS_FP32, WEIGHTS_INT8, WEIGHTS_INT4 } WeightNumbers;
 typedef enum Phase { PHASE_FORWARD, PHASE_DECODE, PHASES } Phase;
 
 typedef struct ForwardCommand {
@@ -47,8 +42,7 @@ typedef struct Measured {
 
 typedef struct Forward {
   const ForwardCommand *command;
-  Model *model;
-  LowbitWeights *lowbit; /* NULL: weights in float */
+  BenchInference inference;
   const ModelConfig *config;
   bool decoder, cached;
   int64_t tokens; /* rows of a sample that go through the blocks */
@@ -56,8 +50,6 @@ typedef struct Forward {
   Tensor given; /* pixels [B, 3, H, W] or rows [B, S, D] of a vision transformer */
   int32_t *ids; /* [B, T + decoded] of a language model */
   KvCache cache;
-  Arena *arena;
-  Tape *tape;
   Measured phase[PHASES];
   PeakNumbers numbers; /* of the products with weights */
   double weight_bytes; /* that a decoded token reads */
@@ -69,25 +61,14 @@ typedef struct Forward {
 
 static Status open_model(Forward *f) {
   ModelConfig config = {0};
-  const char *name = f->command->model.name;
-  TRY(checkpoint_is_path(name) ? config_load(&config, name) : config_preset(&config, name, CLASSES));
-  bool tokens = config_is_decoder(&config) && !checkpoint_is_path(name); /* the next token is wanted of a preset, and not a class */
-  if (tokens) {
-    config_release(&config);
-    TRY(config_preset(&config, name, 0));
-  }
+  TRY(bench_model_config(&f->command->model, &config));
   config.astra.groups = 0;
-  Status status = model_new(&f->model, &config);
+  const Status status = bench_model_open(&f->inference, &f->command->model, &config, f->command->run.seed);
   config_release(&config);
   TRY(status);
-  Rng rng;
-  rng_init(&rng, (uint64_t)f->command->run.seed, 0);
-  TRY(param_allocate(model_params(f->model), false));
-  model_initialise(f->model, &rng);
-  f->config = model_config(f->model);
+  f->config = model_config(f->inference.model);
   f->decoder = config_is_decoder(f->config);
-  if (f->command->model.weights == WEIGHTS_FP32) return STATUS_OK;
-  return lowbit_weights_make(f->model, f->command->model.weights == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &f->lowbit);
+  return STATUS_OK;
 }
 
 static Status check_lengths(const Forward *f) {
@@ -138,13 +119,13 @@ static Status open_cache(Forward *f) {
   KvCacheSetup setup = {.blocks = config->blocks,
                         .width = config_kv_width(config),
                         .max = f->tokens + f->command->decode,
-                        .kind = f->command->model.weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
+                        .kind = f->command->model.weights == BENCH_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);
 }
 
 /* Matrices but for tables of which a row is read. */
 static double bytes_read(const Forward *f) {
-  const ParamSet *params = model_params(f->model);
+  const ParamSet *params = model_params(f->inference.model);
   double bytes = 0;
   for (size_t i = 0; i < params->count; i++) {
     const Param *param = &params->list[i];
@@ -157,42 +138,27 @@ static double bytes_read(const Forward *f) {
   return bytes;
 }
 
-/* What the session of a training run does for its tape (train/session.c). */
-static Status use_precision(Forward *f) {
-  bool bf16 = f->command->model.precision == PRECISION_BF16 || (f->command->model.precision == PRECISION_AUTO && matmul_bf16_is_faster());
-  if (!bf16) return model_pack_weights(f->model, false);
-  if (f->command->model.weights == WEIGHTS_FP32) f->numbers = PEAK_BF16;
-  tape_use_bf16(f->tape, true);
-  return model_pack_weights(f->model, true);
-}
-
 static Status open_forward(Forward *f) {
-  f->numbers = f->command->model.weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8;
+  f->numbers = f->command->model.weights == BENCH_FP32 ? PEAK_F32 : PEAK_INT8;
   TRY(open_model(f));
   TRY(open_input(f));
   TRY(open_cache(f));
   for (int p = 0; p < PHASES; p++)
     if ((f->phase[p].seconds = calloc((size_t)f->command->repeats, sizeof(double))) == NULL)
       return status_no_memory(NULL, "the model's input");
-  f->arena = arena_new(ARENA_BYTES);
-  f->tape = f->arena ? tape_new(f->arena) : NULL;
-  if (f->tape == NULL) return status_no_memory(NULL, "the model's input");
-  tape_record(f->tape, false);
-  TRY(use_precision(f));
+  TRY(bench_model_pack(&f->inference, &f->command->model));
+  if (f->numbers == PEAK_F32 && tape_uses_bf16(f->inference.tape)) f->numbers = PEAK_BF16;
   f->weight_bytes = f->decoder ? bytes_read(f) : 0;
   return STATUS_OK;
 }
 
 static void close_forward(Forward *f) {
   for (int p = 0; p < PHASES; p++) free(f->phase[p].seconds);
-  tape_free(f->tape);
-  arena_free(f->arena);
   kv_cache_release(&f->cache);
   free(f->given.value);
   free(f->ids);
   layout_release(&f->layout);
-  model_free(f->model);
-  lowbit_weights_free(f->lowbit);
+  bench_model_close(&f->inference);
 }
 
 /* ---------------------------------------------------------------- measuring */
@@ -202,19 +168,19 @@ static Status pass(Forward *f) {
   ModelRows rows = f->command->output == OUTPUT_ALL ? MODEL_ROWS_ALL : f->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS;
   if (f->cached) TRY(kv_cache_start(&f->cache, 0));
   if (!f->decoder) *(f->given.dims == 3 ? &input.rows : &input.pixels) = &f->given;
-  Tensor *encoded = model_encode(f->model, f->tape, &input, &f->layout, NULL, rows);
+  Tensor *encoded = model_encode(f->inference.model, f->inference.tape, &input, &f->layout, NULL, rows);
   if (f->decoder && f->config->classes == 0)
-    model_logits(f->model, f->tape, encoded);
+    model_logits(f->inference.model, f->inference.tape, encoded);
   else if (f->command->output == OUTPUT_ANSWER)
-    model_classify(f->model, f->tape, encoded);
-  return tape_status(f->tape);
+    model_classify(f->inference.model, f->inference.tape, encoded);
+  return tape_status(f->inference.tape);
 }
 
 static Status decode(Forward *f) {
   for (int64_t i = 0; i < f->command->decode; i++) {
-    tape_clear(f->tape);
-    model_decode_step(f->model, f->tape, &f->cache, f->ids + f->tokens + i);
-    TRY(tape_status(f->tape));
+    tape_clear(f->inference.tape);
+    model_decode_step(f->inference.model, f->inference.tape, &f->cache, f->ids + f->tokens + i);
+    TRY(tape_status(f->inference.tape));
   }
   return STATUS_OK;
 }
@@ -222,9 +188,9 @@ static Status decode(Forward *f) {
 /* units: passes or tokens that `work` does. */
 static Status time_phase(Forward *f, Phase which, Status (*work)(Forward *), int64_t units, bool keep) {
   Measured *phase = &f->phase[which];
-  tape_clear(f->tape);
+  tape_clear(f->inference.tape);
   matmul_reset_count();
-  if (f->command->model.profile) bench_profile_watch(&phase->profile, f->tape);
+  if (f->command->model.profile) bench_profile_watch(&phase->profile, f->inference.tape);
   double begun = clock_now();
   TRY(work(f));
   double taken = clock_now() - begun;
@@ -278,9 +244,7 @@ static Figures figures_of(const Forward *f, Phase which) {
   return figures;
 }
 
-static const char *const weight_names[] = {[WEIGHTS_FP32] = "fp32", [WEIGHTS_INT8] = "int8", [WEIGHTS_INT4] = "int4"};
-
-static int64_t parameters(const Forward *f) { return param_count_numbers(model_params(f->model)); }
+static int64_t parameters(const Forward *f) { return param_count_numbers(model_params(f->inference.model)); }
 
 static const char *phase_name(const Forward *f, Phase which) {
   return which == PHASE_DECODE ? "decode" : f->cached ? "prefill" : "forward";
@@ -298,7 +262,7 @@ static Status print_text(Forward *f) {
   bench_peak_print(&f->peak);
   printf("model:   %s, %lld token%s, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model.name),
          (long long)f->tokens, text_plural(f->tokens), (long long)f->command->batch, (double)parameters(f) / 1e6,
-         weight_names[f->command->model.weights], bench_peak_numbers_name(f->numbers));
+         bench_weights_name(&f->command->model), bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
   print_row("milliseconds, min", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);
@@ -310,7 +274,7 @@ static Status print_text(Forward *f) {
   print_row("  of the machine's best, %", a.peak_percent, b.peak_percent, decodes);
   if (decodes) print_row("GB/s of weights that are read", 0, b.read / 1e9, true);
   if (decodes) print_row("  of the memory's rate, %", 0, b.read_percent, true);
-  print_row("MiB of weights", (double)lowbit_weights_all_bytes(f->model) / 1048576, 0, false);
+  print_row("MiB of weights", (double)lowbit_weights_all_bytes(f->inference.model) / 1048576, 0, false);
   print_row("peak resident MiB", f->resident / 1048576, 0, false);
   for (int p = 0; p < (decodes ? PHASES : 1) && f->command->model.profile; p++)
     profile_table_print(&f->phase[p].profile, phase_name(f, (Phase)p), f->phase[p].units,
@@ -344,8 +308,8 @@ static Status print_json(const Forward *f) {
   json_t *object =
       json_pack("{s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", json_build_string(c->model.name), "tokens", (json_int_t)f->tokens,
                 "batch", (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights",
-                weight_names[c->model.weights], "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f),
-                "weight_mib", (double)lowbit_weights_all_bytes(f->model) / 1048576, "resident_mib", f->resident / 1048576);
+                bench_weights_name(&c->model), "precision", bench_peak_numbers_name(f->numbers), "parameters", (json_int_t)parameters(f),
+                "weight_mib", (double)lowbit_weights_all_bytes(f->inference.model) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));

@@ -393,20 +393,9 @@ static Status parse(Kmeans *kmeans, int argc, char **argv) {
 
 /* ---------------------------------------------------------------- counting codes */
 
-static Status count_batch(Session *session, const TaskBatch *batch) {
-  int devices = session->config->astra.devices;
-  TaskScore score = {0};
-  if (devices > batch->tokens) devices = (int)batch->tokens;
-  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
-  emulate_begin_step(&session->emulation, false);
-  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
-  Status status = tape_status(session->tape);
-  tape_clear(session->tape);
-  return status;
-}
-
 static Status count_rate(Session *session, TaskPart part, int64_t samples) {
   int64_t available = session->data.count[part], done = 0;
+  TaskScore score = {0};
   if (samples <= 0 || samples > available) samples = available;
   session->emulation.look = 0;
   TRY(session->task->source->seek(session, part, 0, 0));
@@ -414,7 +403,7 @@ static Status count_rate(Session *session, TaskPart part, int64_t samples) {
     TaskBatch batch;
     TRY(session->task->source->next(session, part, &batch));
     if (batch.count > samples - done) batch.count = (int)(samples - done);
-    TRY(count_batch(session, &batch));
+    TRY(validate_batch(session, &batch, session->config->astra.devices, &score));
     done += batch.count;
   }
   return STATUS_OK;

@@ -13,6 +13,7 @@
 #include "nn/json_build.h"
 #include "train/micro_step.h"
 #include "train/session.h"
+#include "train/validate.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,25 +70,9 @@ static Status train_once(Session *session, const TaskBatch *batch) {
 }
 
 static Status forward_once(Session *session, const TaskBatch *batch) {
-  const TokenLayout *layout = &session->plain_layout;
-  Exchange *exchange = NULL;
-  if (session_astra(session)) {
-    int64_t counts[SESSION_DEVICES];
-    int devices = session->config->astra.devices;
-    layout_even_counts(batch->tokens, devices, counts);
-    TRY(layout_build(&session->layout, batch->tokens, devices, counts, NULL, session->config->astra.class_token, -1));
-    emulate_begin_step(&session->emulation, false);
-    layout = &session->layout;
-    exchange = &session->emulation.exchange;
-  } else {
-    TRY(task_lay_plain(session, batch->tokens));
-  }
   TaskScore score = {0};
   tape_record(session->tape, false);
-  session->task->head->loss(session, batch, layout, exchange, &score);
-  Status status = tape_status(session->tape);
-  tape_clear(session->tape);
-  return status;
+  return validate_batch(session, batch, session_astra(session) ? session->config->astra.devices : 0, &score);
 }
 
 /* What the process has used so far. */

@@ -2,6 +2,7 @@
  * Every measurement is a step; batches of all sizes take turns, so that a machine that changes its speed does so for all of them. */
 #include "autograd/kernels/matmul.h"
 #include "base/clock.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench.h"
@@ -202,9 +203,9 @@ static Figures figures_of(const DecodeBench *b, int i) {
 static void print_text(DecodeBench *b) {
   const DecodeCommand *c = b->command;
   bench_peak_print(&b->peak);
-  printf("model:   %s, %lld token%s before, %lld as codes, %lld row%s of each sequence, weights in %s, products in %s\n", c->model.name,
-         (long long)c->length, text_plural(c->length), (long long)c->codes, (long long)c->rows, text_plural(c->rows),
-         bench_weights_name(&c->model), tape_uses_bf16(b->inference.tape) ? "bf16" : "fp32");
+  printf("model:   %s, %lld token%s before, %lld as codes, %lld row%s of each sequence, weights in %s, products in %s\n",
+         printable(c->model.name), (long long)c->length, text_plural(c->length), (long long)c->codes, (long long)c->rows,
+         text_plural(c->rows), bench_weights_name(&c->model), tape_uses_bf16(b->inference.tape) ? "bf16" : "fp32");
   printf("%9s %12s %12s %9s %14s %12s %17s\n", "sequences", "ms, median", "ms, min", "+-%", "tokens/s", "times one", "of this thread");
   for (int i = 0; i < b->batches; i++) {
     const Figures f = figures_of(b, i);

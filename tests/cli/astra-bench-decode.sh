@@ -25,6 +25,8 @@ expect "weights in 8 bits" 0 "${few[@]}" --sequences 3 --weights int8 --json; fi
 expect "weights in 4 bits" 0 "${few[@]}" --sequences 1 --weights int4 --json; field '.weights == "int4"'
 expect "in bf16" 0 "${few[@]}" --sequences 2 --precision bf16 --json; field '.precision == "bf16"'
 expect "rotary positions and grouped heads" 0 --model llama-mini --length 9 --repeats 2 --threads 1 --sequences 2 --json; field '.batches[1].milliseconds > 0'
+mkdir $'red\e[31m' && printf '{"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 32}' >$'red\e[31m/config.json'
+expect "a name that a terminal would obey" 0 --model $'./red\e[31m' --length 4 --repeats 1 --sequences 1 --threads 1; out '^model:   ./red\\x1b\[31m, 4 tokens'
 
 [ $failed = 0 ] && echo "astra-bench decode: steps of several sequences"
 exit $failed

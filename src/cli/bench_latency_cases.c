@@ -368,9 +368,7 @@ Status bench_latency_cases_run(LatencyBench *bench, LatencyCase *wanted, const L
   *share = found->share;
   LinkOptions links = bench->links;
   links.bits_per_second = link->bits_per_second;
-  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
   if (link->trace) links.trace = *link->trace;
-  if (!codes) links.loss = 0; /* a stream hides it */
-  const SimOptions options = {.reliability = codes ? bench->reliability : NULL, .scale = scale, .start = link->start};
-  return simulate_run(found->device, wanted->devices, &links, &options, result);
+  const SimOptions options = {.reliability = bench->reliability, .scale = scale, .start = link->start};
+  return simulate_request(found->device, wanted->devices, codes, &links, &options, result);
 }

@@ -331,13 +331,10 @@ static double input_of(const PlanCase *plan, int device) {
 static Status input_seconds(const PlanCase *plan, double *seconds) {
   Timeline timelines[WIRE_NODES] = {0};
   LinkEnd ends[WIRE_NODES] = {{0}};
-  LinkOptions links = *plan->links;
   SimResult result;
   TRY(check(plan));
   const bool beside = plan->beside && plan->devices < WIRE_NODES;
   const int leader = beside ? plan->devices : plan->leader, nodes = plan->devices + beside;
-  links.overhead = LINK_SEGMENT_OVERHEAD;
-  links.loss = 0;
   Status status = STATUS_OK;
   for (int d = 0; status == STATUS_OK && d < plan->devices; d++) {
     if (plan->ends) ends[d] = plan->ends[d];
@@ -347,42 +344,25 @@ static Status input_seconds(const PlanCase *plan, double *seconds) {
   }
   if (beside) ends[leader] = *plan->beside;
   const SimOptions options = {.scale = 1, .ends = plan->ends ? ends : NULL};
-  if (status == STATUS_OK) status = simulate_run(timelines, nodes, &links, &options, &result);
+  if (status == STATUS_OK) status = simulate_request(timelines, nodes, false, plan->links, &options, &result);
   if (status == STATUS_OK) *seconds = result.latency;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;
 }
 
-enum { DRAWS = 7 };
-
-static int draws_by_latency(const void *a, const void *b) {
-  double x = ((const SimResult *)a)->latency, y = ((const SimResult *)b)->latency;
-  return (x > y) - (x < y);
-}
-
-/* With loss or jitter: the median of some requests, each of another seed. */
 Status planner_latency(const PlanCase *plan, SimResult *result) {
   Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
-  SimResult drawn[DRAWS];
-  LinkOptions links = *plan->links;
   double input = 0;
   const bool datagrams = models_loss(plan);
-  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
-  if (!datagrams) links.loss = 0;
-  const int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
-  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
+  const SimOptions options = {.reliability = plan->reliability, .ends = plan->ends, .scale = plan->scale};
   if (plan->stop && *plan->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = check(plan);
   for (int d = 0; status == STATUS_OK && d < plan->devices; d++) status = device_timeline(plan, &timelines[d], d);
   if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);
-  for (int i = 0; status == STATUS_OK && i < draws; i++, links.seed++)
-    status = simulate_run(plan->work ? worked : timelines, plan->devices, &links, &options, &drawn[i]);
+  if (status == STATUS_OK)
+    status = simulate_request(plan->work ? worked : timelines, plan->devices, datagrams, plan->links, &options, result);
   if (status == STATUS_OK && plan->with_input) status = input_seconds(plan, &input);
-  if (status == STATUS_OK) {
-    qsort(drawn, (size_t)draws, sizeof *drawn, draws_by_latency);
-    *result = drawn[draws / 2];
-    result->latency += input;
-  }
+  if (status == STATUS_OK) result->latency += input;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
   return status;
 }

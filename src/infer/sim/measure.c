@@ -376,21 +376,19 @@ Status measure_timeline(Timeline *timeline, const Weights *weights, const Device
 
 Status measure_latency(const MeasuredCase *wanted, SimResult *result) {
   Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
-  LinkOptions links = *wanted->links;
   const bool datagrams =
       strategy_facts(wanted->device.strategy)->sends_codes && wanted->reliability && wanted->reliability->mode != RELIABILITY_STREAM;
   const int devices = wanted->device.devices;
-  const SimOptions options = {.reliability = datagrams ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
+  const SimOptions options = {.reliability = wanted->reliability, .ends = wanted->ends, .scale = wanted->scale};
   Status status = STATUS_OK;
-  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
-  if (!datagrams) links.loss = 0; /* a stream hides it */
   for (int d = 0; d < devices && status == STATUS_OK; d++) {
     DeviceCase device = wanted->device;
     device.self = d;
     status = measure_timeline(&timelines[d], wanted->weights, &device, wanted->repeats, NULL);
   }
   if (status == STATUS_OK && wanted->work) status = packet_work_add(wanted->work, timelines, devices, datagrams, worked);
-  if (status == STATUS_OK) status = simulate_run(wanted->work ? worked : timelines, devices, &links, &options, result);
+  if (status == STATUS_OK)
+    status = simulate_request(wanted->work ? worked : timelines, devices, datagrams, wanted->links, &options, result);
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
   return status;
 }

@@ -48,7 +48,7 @@ typedef struct MeasuredCase {
   double scale;                   /* of computation; 0: 1 */
 } MeasuredCase;
 
-/* Measures every device, also those that are alike. */
+/* Measures every device, also those that are alike. With loss or jitter: the median of some requests (simulate_request). */
 Status measure_latency(const MeasuredCase *wanted, SimResult *result);
 
 #endif

@@ -392,3 +392,22 @@ Status simulate_run(const Timeline *devices, int count, const LinkOptions *links
   free(sim.sent);
   return status;
 }
+
+static int draws_by_latency(const void *a, const void *b) {
+  double x = ((const SimResult *)a)->latency, y = ((const SimResult *)b)->latency;
+  return (x > y) - (x < y);
+}
+
+Status simulate_request(const Timeline *devices, int count, bool datagrams, const LinkOptions *links, const SimOptions *options,
+                        SimResult *result) {
+  SimResult drawn[SIMULATE_DRAWS];
+  LinkOptions used = *links;
+  SimOptions how = *options;
+  used.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
+  if (!datagrams) used.loss = 0, how.reliability = NULL;
+  const int draws = used.loss > 0 || used.jitter > 0 ? SIMULATE_DRAWS : 1;
+  for (int i = 0; i < draws; i++, used.seed++) TRY(simulate_run(devices, count, &used, &how, &drawn[i]));
+  qsort(drawn, (size_t)draws, sizeof *drawn, draws_by_latency);
+  *result = drawn[draws / 2];
+  return STATUS_OK;
+}

@@ -40,4 +40,13 @@ double simulate_hidden(const SimDevice *device);
  * be left out. */
 Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result);
 
+/* Runs of which a request's latency is the median where links lose packets or waver. */
+enum { SIMULATE_DRAWS = 7 };
+
+/* A request whose messages go in datagrams, or over streams: these hide loss, which is left out, and options->reliability is not read.
+ * links->overhead is not read: it follows from what travels. With loss or jitter: the median of SIMULATE_DRAWS runs, of seeds from
+ * links->seed on. Errors as simulate_run. */
+Status simulate_request(const Timeline *devices, int count, bool datagrams, const LinkOptions *links, const SimOptions *options,
+                        SimResult *result);
+
 #endif

@@ -417,6 +417,24 @@ static void tokens_follow_speed(void **state) {
   assert_true(result.latency < 0.7 * predict(&plan).latency);
 }
 
+/* Medians of draws that overlap in all but one are the same now and then; draws of their own never are. */
+static void luck_delays_no_input(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(1);
+  const DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
+  const int64_t even[4] = {256, 256, 256, 256};
+  double before = 0, seconds;
+  int same = 0;
+  for (uint64_t seed = 1; seed <= 12; seed++) {
+    const LinkOptions links = {.bits_per_second = 20e6, .latency = 0.002, .jitter = 0.002, .seed = seed};
+    const PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, even, profiles, &links);
+    assert_int_equal(input_seconds(&plan, &seconds), STATUS_OK);
+    same += seconds == before;
+    before = seconds;
+  }
+  assert_true(same > 0);
+}
+
 /* What one request happens to lose does not divide tokens among equal devices. */
 static void luck_divides_nothing(void **state) {
   (void)state;
@@ -717,6 +735,7 @@ int main(void) {
                                      cmocka_unit_test(codes_win_on_a_slow_network),
                                      cmocka_unit_test(one_device_is_faster_on_a_slower_one),
                                      cmocka_unit_test(whole_rows_win_on_a_fast_network),
+                                     cmocka_unit_test(luck_delays_no_input),
                                      cmocka_unit_test(loss_over_streams_is_not_recommended),
                                      cmocka_unit_test(what_needs_no_training),
                                      cmocka_unit_test(tables_fit_block_by_block),

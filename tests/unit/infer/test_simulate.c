@@ -1,5 +1,6 @@
 /* The simulated network: closed forms of latency in a mesh, through a switch and over a shared medium; the recurrence of a block in parts;
  * what each kind of reliability makes of lost packets; timelines that cannot end. */
+#include "base/order.h"
 #include "infer/sim/simulate.h"
 #include <cmocka.h>
 #include <math.h>
@@ -399,6 +400,32 @@ static void a_seed_decides(void **state) {
   release(&c);
 }
 
+/* The median of the draws, with the overhead of what travels. */
+static void a_request_is_not_left_to_luck(void **state) {
+  (void)state;
+  const Reliability rules = {.mode = RELIABILITY_RETRANSMIT, .timeout = 10};
+  const SimOptions options = {.reliability = &rules, .scale = 1};
+  LinkOptions links = {.bits_per_second = 1e6, .latency = 0.002, .jitter = 0.002, .loss = 0.1, .topology = LINK_SWITCH};
+  Case c = in_parts(&(Parts){4, 2, 6, 1e-3, 1e-4, 1e-3, 1e-4, 3, 900, 1e6, 0});
+  SimResult result;
+  for (int datagrams = 0; datagrams < 2; datagrams++) {
+    double drawn[SIMULATE_DRAWS];
+    LinkOptions one = links;
+    one.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : LINK_SEGMENT_OVERHEAD;
+    if (!datagrams) one.loss = 0;
+    for (int i = 0; i < SIMULATE_DRAWS; i++, one.seed++) drawn[i] = run(&c, &one, datagrams ? &options : &PLAIN).latency;
+    const double first = drawn[0], median = order_median(drawn, SIMULATE_DRAWS);
+    assert_true(first != median);
+    if (simulate_request(c.device, c.count, datagrams, &links, &options, &result) != STATUS_OK) fail_msg("%s", status_message());
+    assert_true(result.latency == median);
+  }
+  links.jitter = 0; /* nothing is drawn of a stream */
+  assert_int_equal(simulate_request(c.device, c.count, false, &links, &options, &result), STATUS_OK);
+  links.loss = 0, links.overhead = LINK_SEGMENT_OVERHEAD;
+  assert_true(result.latency == run(&c, &links, &PLAIN).latency);
+  release(&c);
+}
+
 static void refused(const Case *c, const LinkOptions *links, const SimOptions *options, Status expected, const char *words) {
   SimResult result;
   assert_int_equal(simulate_run(c->device, c->count, links, options, &result), expected);
@@ -483,6 +510,7 @@ int main(void) {
                                      cmocka_unit_test(a_deadline_ends_the_waiting),
                                      cmocka_unit_test(what_is_lost_is_sent_again),
                                      cmocka_unit_test(a_seed_decides),
+                                     cmocka_unit_test(a_request_is_not_left_to_luck),
                                      cmocka_unit_test(what_cannot_end_is_named),
                                      cmocka_unit_test(senseless_cases_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

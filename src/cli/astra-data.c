@@ -189,12 +189,11 @@ static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bo
 
 static Status run_get(int argc, char **argv) {
   const char *dir = NULL;
-  bool quiet = false, json = false, help = false;
+  bool quiet = false, json = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "dir", 'd', &dir, "DIR", .help = "store in DIR/NAME (default: $ASTRA_HOME or ~/.cache/astra)"},
                       {OPTION_FLAG, "quiet", 'q', &quiet, .help = "no progress and no messages"},
                       {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, get_usage,
                  "Downloads data sets and pretrained weights over HTTPS, resumes interrupted downloads, checks them against the published\n"
@@ -259,11 +258,10 @@ static Status list_items(const char *data_dir, bool json) {
 
 static Status run_list(int argc, char **argv) {
   const char *data_dir = NULL;
-  bool json = false, help = false;
+  bool json = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "data-dir", 0, &data_dir, "DIR", .help = "directory searched first"},
                       {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, list_usage,
                  "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", argc, argv))
@@ -400,7 +398,6 @@ static Status show_set(Show *show) {
 
 static Status run_show(int argc, char **argv) {
   Show show = {.count = SHEET_MAX, .seed = 42, .part = DATASET_TRAIN};
-  bool help = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "data-dir", 0, &show.data_dir, "DIR", .help = "directory searched first"},
                       {OPTION_CHOICE, "part", 0, &show.part, .choices = "train|test", .help = "part of the data set"},
@@ -409,7 +406,6 @@ static Status run_show(int argc, char **argv) {
                       {OPTION_INT, "seed", 0, &show.seed, "N", .min = 0, .max = 4294967295.0, .help = "seed of the choice of images"},
                       {OPTION_FLAG, "quiet", 'q', &show.quiet, .help = "no progress"},
                       {OPTION_FLAG, "json", 0, &show.json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, show_usage,
                  "Reads a whole data set and prints its classes with their counts and the images that cannot be read;\n"
@@ -573,11 +569,9 @@ static Status verify_named(Verify *verify) {
 
 static Status run_verify(int argc, char **argv) {
   Verify verify = {.path = NULL};
-  bool help = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_FLAG, "write", 'w', &verify.write, .help = "add digests to files without any"},
                       {OPTION_FLAG, "json", 0, &verify.json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, verify_usage, verify_about, argc, argv)) return STATUS_OK;
   const char **paths;

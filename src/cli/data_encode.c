@@ -66,7 +66,6 @@ static Status run(const Request *request) {
 
 static Status run_tokenizer(int argc, char **argv) {
   Request request = {.pieces = 4096, .started = clock_now()};
-  bool help = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "out", 'o', &request.out, "DIR", .help = "output directory"},
                       {OPTION_FLAG, "overwrite", 0, &request.overwrite, .help = "replace an existing tokenizer"},
@@ -74,7 +73,6 @@ static Status run_tokenizer(int argc, char **argv) {
                        .help = "vocabulary size: 256 bytes, merges and <|endoftext|>"},
                       {OPTION_FLAG, "quiet", 'q', &request.quiet, .help = "no progress and no messages"},
                       {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, usage, about, argc, argv)) return STATUS_OK;
   TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no FILE given to train on", &request.files, &request.count));
@@ -245,7 +243,6 @@ static Status run_command(Encoding *request, Work *work, Option *options, const 
 
 static Status run_encode(int argc, char **argv) {
   Encoding request = {.command = "encode"};
-  bool help = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       TOKENIZER_OPTION,
                       {OPTION_TEXT, "file", 'f', &request.file, "FILE", .help = "read the text from a file; -: standard input"},
@@ -254,7 +251,6 @@ static Status run_encode(int argc, char **argv) {
                       {OPTION_FLAG, "end", 0, &request.end, .help = "append the end-of-text token"},
                       {OPTION_FLAG, "lines", 0, &request.lines, .help = "print one id per line"},
                       {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, encode_input, options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
                      "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
@@ -266,12 +262,10 @@ const CliCommand data_encode_command = {"encode", "convert text to token ids", r
 
 static Status run_decode(int argc, char **argv) {
   Encoding request = {.command = "decode"};
-  bool help = false;
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       TOKENIZER_OPTION,
                       {OPTION_TEXT, "file", 'f', &request.file, "FILE", .help = "read the ids from a file; -: standard input"},
                       {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
-                      {OPTION_FLAG, "help", 'h', &help, .help = "print this help"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, decode_input, options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
                      "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"

@@ -390,7 +390,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                                           .devices = row->devices,
                                           .tokens = setup->tokens,
                                           .counts = row->counts,
-                                          .tables = row->tables ? tables : NULL,
+                                          .tables = row->table_blocks > 0 ? tables : NULL,
                                           .parts = row->parts,
                                           .min_packets = setup->min_packets,
                                           .retained = setup->retained,
@@ -410,7 +410,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
 /* Where the plan counts on them. */
 static Status build_tables(const PlannerSetup *setup, const Weights *weights, const Plan *plan, KvTables **tables) {
   bool wanted = false;
-  for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].tables;
+  for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].table_blocks > 0;
   if (!wanted || !weights->books) return STATUS_OK;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   if (!codewords) return status_no_memory(NULL, "tables of keys and values");

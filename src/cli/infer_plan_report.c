@@ -114,8 +114,8 @@ static json_t *row_json(const PlanRow *row) {
   for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
   return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:b, s:b, s:b, s:o}", "strategy",
                    strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
-                   "tables", row->tables, "table_blocks", row->table_blocks, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup,
-                   "wait_ms", 1e3 * row->wait, "hidden", json_build_number(row->hidden), "fpar", row->fpar, "bytes_per_token",
+                   "tables", row->table_blocks > 0, "table_blocks", row->table_blocks, "predicted_ms", 1e3 * row->latency, "speedup",
+                   row->speedup, "wait_ms", 1e3 * row->wait, "hidden", json_build_number(row->hidden), "fpar", row->fpar, "bytes_per_token",
                    row->bytes_per_token, "input_ms", 1e3 * row->input, "needs_training", row->other_groups, "loss_not_modelled",
                    row->loss_not_modelled, "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
                    json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));

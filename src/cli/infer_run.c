@@ -95,16 +95,14 @@ static Status read_strategy(const InferSettings *s, ClusterSetup *setup) {
 
 /* ---- Tables of keys and values ---- */
 
-enum { ROWS = 256 }; /* of the times that are told */
-
-static double milliseconds(const KvTables *tables, bool product) { return 1e3 * kv_tables_seconds(tables, product, ROWS); }
+static double milliseconds(const KvTables *tables, bool product) { return 1e3 * kv_tables_seconds(tables, product); }
 
 static void tell_tables(const Weights *weights) {
   const KvTables *tables = weights->keys;
   const int groups = weights->config->astra.groups;
   const char *plural = text_plural(groups);
   if (weights->config->astra.prediction) return; /* there never are any */
-  if (kv_tables_seconds(tables, true, ROWS) <= 0) {
+  if (kv_tables_seconds(tables, true) <= 0) {
     log_info("keys and values of other nodes' tokens by products: a table of %d group%s has no room in --table-memory", groups, plural);
     return;
   }
@@ -112,13 +110,13 @@ static void tell_tables(const Weights *weights) {
     log_info(
         "keys and values of other nodes' tokens by products: tables of %d group%s would save too little (%d tokens in a block: %.2f ms, by "
         "products %.2f ms)",
-        groups, plural, ROWS, milliseconds(tables, false), milliseconds(tables, true));
+        groups, plural, KV_TABLES_ROWS, milliseconds(tables, false), milliseconds(tables, true));
     return;
   }
   log_info(
       "keys and values of other nodes' tokens from tables of %d group%s: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
       "%lld of %lld blocks",
-      groups, plural, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
+      groups, plural, KV_TABLES_ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
       (long long)kv_tables_blocks(tables), (long long)config_end_coded(weights->config));
 }
 

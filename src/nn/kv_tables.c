@@ -199,9 +199,7 @@ size_t kv_tables_bytes(const KvTables *tables) {
   return tables == NULL ? 0 : (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
 }
 
-double kv_tables_seconds(const KvTables *tables, bool product, int64_t rows) {
-  return tables->seconds[product] * (double)rows / KV_TABLES_ROWS;
-}
+double kv_tables_seconds(const KvTables *tables, bool product) { return tables->seconds[product]; }
 
 /* ---- use */
 

@@ -48,7 +48,7 @@ int64_t kv_tables_width(const KvTables *tables); /* kv width */
 /* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. Of a block that has a table. Over the pool. */
 void kv_tables_sum(const KvTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);
 
-/* Measured seconds for `rows` rows: codewords gathered and multiplied, or table rows added up. 0: not measured. */
-double kv_tables_seconds(const KvTables *tables, bool product, int64_t rows);
+/* Measured seconds for KV_TABLES_ROWS rows: codewords gathered and multiplied, or table rows added up. 0: not measured. */
+double kv_tables_seconds(const KvTables *tables, bool product);
 
 #endif

@@ -11,8 +11,8 @@
  * When a gradient is final follows from how often the backward pass asks for it, which is counted while a step is planned. */
 #ifndef TRAIN_DATA_PARALLEL_H
 #define TRAIN_DATA_PARALLEL_H
-#include "train/micro_step.h"
 #include "train/ranks.h"
+#include "train/session.h"
 
 typedef struct DataParallel DataParallel;
 

@@ -689,7 +689,6 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->hidden = simulate_hidden(last);
   row->parts = plan->parts;
   row->table_blocks = plan->devices > 1 && uses_tables(plan, 0) ? plan->table_blocks : 0;
-  row->tables = row->table_blocks > 0;
   row->bytes_per_token = cost.sent_bits / 8 / (double)(divided ? share.own : plan->tokens);
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
   row->loss_not_modelled = plan->devices > 1 && plan->links->loss > 0 && !models_loss(plan);

@@ -105,8 +105,7 @@ typedef struct PlanRow {
   int groups;  /* of ASTRA; 0 otherwise */
   int devices; /* the fastest ones */
   int parts;
-  bool tables;                  /* of some blocks at least, used on device 0 */
-  int table_blocks;             /* how many */
+  int table_blocks;             /* with tables used on device 0 */
   bool loss_not_modelled;       /* goes over a stream, on links that lose packets: never recommended */
   bool other_groups;            /* none of the checkpoint's bit rates: needs training */
   int64_t counts[WIRE_NODES];   /* [devices] content tokens */

@@ -90,7 +90,7 @@ static void check_tables(ModelKind kind, int64_t groups, bool rotation) {
     check_side(&f, block_remote_value(&f.model->block[block]), x, v, ldv);
   }
   assert_false(kv_tables_has(tables, SMALL_BLOCKS));
-  assert_true(kv_tables_seconds(tables, true, 10) == 0);
+  assert_true(kv_tables_seconds(tables, true) == 0);
   kv_tables_free(tables);
   close(&f);
 }
@@ -152,9 +152,7 @@ static void both_ways_are_timed(void **state) {
     KvTablesSetup setup = setup_of(&f, groups[g], SIZE_MAX);
     setup.measure = true;
     assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_OK);
-    double sums = kv_tables_seconds(tables, false, 512), product = kv_tables_seconds(tables, true, 512);
-    assert_true(sums > 0 && product > 0);
-    assert_float_equal(kv_tables_seconds(tables, true, 1024), 2 * product, 1e-12);
+    assert_true(kv_tables_seconds(tables, false) > 0 && kv_tables_seconds(tables, true) > 0);
     assert_true(kv_tables_has(tables, SMALL_BLOCKS - 1));
     kv_tables_free(tables);
   }

@@ -51,7 +51,7 @@ Status strategy_check_retained(int64_t retained, int64_t blocks) {
 enum { NUMBER = 4 /* bytes of a float, in memory and when sent */, BITS = 8 };
 
 /* Products with weights for one row. */
-static double queries(const ModelConfig *c) { return 4.0 * (double)c->width * (double)c->width; } /* q, output */
+static double square(const ModelConfig *c) { return 2.0 * (double)c->width * (double)c->width; } /* q, and output */
 static double matrices(const ModelConfig *c) { return c->activation == ACTIVATION_NONE ? 3 : 2; }
 static double mlp(const ModelConfig *c) { return 2.0 * matrices(c) * (double)c->width * (double)c->mlp; }
 static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * (double)config_kv_width(c); }
@@ -96,10 +96,18 @@ static DeviceCost block(const ModelConfig *c, const Rows *rows) {
   const double pairs = rows->asking * (rows->remote + (halved ? (rows->own + 1) / 2 : rows->own));
   return (DeviceCost){.rows = rows->own,
                       .wanted = rows->asking,
-                      .linear = rows->asking * (queries(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
+                      .linear = rows->asking * (2 * square(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
+                      .queries = rows->asking * square(c),
+                      .keys = own * keys_and_values(c),
                       .remote = rows->remote * keys_and_values(c),
                       .attention = 4.0 * (double)c->width * pairs, /* scores and sums of values: 2 products of the head width */
                       .other_bytes = passes(c, rows->own, rows->asking) + activations(c, rows->asking)};
+}
+
+/* Own keys and values are sent, and so are computed where no row is wanted, too. */
+static void keys_leave(const ModelConfig *c, const Rows *rows, DeviceCost *cost) {
+  const double keys = rows->own * keys_and_values(c);
+  cost->linear += keys - cost->keys, cost->keys = keys;
 }
 
 static double rows_bits(const ModelConfig *c, double rows) { return rows * (double)c->width * NUMBER * BITS; }
@@ -113,7 +121,7 @@ static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
   cost.sent_bits = rows->own * sites * (double)config_whole_width(c) * NUMBER * BITS;
   if (sites == 1) return cost;
   cost.linear -= cost.remote, cost.remote = 0;
-  if (rows->asking == 0) cost.linear += rows->own * keys_and_values(c);
+  keys_leave(c, rows, &cost);
   return cost;
 }
 
@@ -126,14 +134,14 @@ static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Ro
   bool projected = c->astra.site == SITE_X ? !tables : c->astra.rotation;
   cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
   cost.sent_bits = shared * sites * config_code_bits(c);
-  if (c->astra.rotation) cost.linear += rows->own * sites * 2.0 * width * width;
-  cost.linear += rows->own * prediction;
+  cost.basis = rows->own * ((c->astra.rotation ? sites * 2.0 * width * width : 0) + prediction);
+  cost.linear += cost.basis;
   if (projected && c->astra.site == SITE_KV) {
     const double remote = rows->remote * sites * 2.0 * width * width;
     cost.linear += remote - cost.remote, cost.remote = remote;
   }
   if (!projected) cost.linear -= cost.remote, cost.remote = 0;
-  if (c->astra.site == SITE_KV && rows->asking == 0) cost.linear += rows->own * keys_and_values(c); /* which are sent */
+  if (c->astra.site == SITE_KV) keys_leave(c, rows, &cost);
   cost.remote += rows->remote * prediction, cost.linear += rows->remote * prediction;
   if (c->astra.site == SITE_X && tables)
     cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * (double)config_kv_width(c) * NUMBER;
@@ -152,7 +160,8 @@ static double part(const DeviceShare *share, double count) {
 static DeviceCost heads(const ModelConfig *c, const DeviceShare *share, const Rows *rows) {
   double some = part(share, (double)c->kv_heads), columns = part(share, (double)c->mlp);
   DeviceCost cost = block(c, rows);
-  cost.linear = some * (rows->asking * queries(c) + rows->own * keys_and_values(c)) + columns * rows->asking * mlp(c);
+  cost.queries *= some, cost.keys *= some;
+  cost.linear = some * (rows->asking * 2 * square(c) + rows->own * keys_and_values(c)) + columns * rows->asking * mlp(c);
   cost.attention *= some;
   cost.other_bytes = passes(c, rows->own, rows->asking) + columns * activations(c, rows->asking);
   return cost;
@@ -170,7 +179,8 @@ static DeviceCost retained_block(const ModelConfig *c, Strategy strategy, const 
   Rows all = {.own = rows->own, .asking = rows->own};
   DeviceCost cost = block(c, &all);
   cost.wanted = rows->asking;
-  cost.linear = some * rows->own * (queries(c) + mlp(c)) + rows->own * keys_and_values(c);
+  cost.queries *= some;
+  cost.linear = some * rows->own * (2 * square(c) + mlp(c)) + cost.keys;
   cost.attention *= some;
   cost.other_bytes *= some;
   cost.sent_bits = 2 * rows_bits(c, rows->own / share->devices);
@@ -207,7 +217,10 @@ DeviceCost device_cost_decoupled(const ModelConfig *config, const DeviceShare *s
 
 static void add(DeviceCost *sum, DeviceCost cost, double times) {
   sum->linear += times * cost.linear;
+  sum->queries += times * cost.queries;
+  sum->keys += times * cost.keys;
   sum->remote += times * cost.remote;
+  sum->basis += times * cost.basis;
   sum->attention += times * cost.attention;
   sum->assign += times * cost.assign;
   sum->table_bytes += times * cost.table_bytes;

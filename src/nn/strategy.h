@@ -57,10 +57,12 @@ typedef struct DeviceCost {
    * of the last block (share->last) 1, or 0 where another device has that row. Not summed over blocks. */
   double rows, wanted;
   double linear, attention, assign; /* floating-point operations: products with weights, with keys and values, with codewords */
-  double remote;                    /* of linear: keys and values of other devices' tokens */
-  double table_bytes;               /* read from tables of keys and values (kv_tables.h) */
-  double other_bytes;               /* read and written by what is bound by memory: norms, activations, residuals, look-ups */
-  double sent_bits;                 /* payload to one receiver (tp, bp-*: the mean over receivers) */
+  /* Parts of linear: queries; keys and values of own tokens and of other devices'; changes of basis and predictions of own tokens, before
+   * codes leave. The rest are output projection and MLP. */
+  double queries, keys, remote, basis;
+  double table_bytes; /* read from tables of keys and values (kv_tables.h) */
+  double other_bytes; /* read and written by what is bound by memory: norms, activations, residuals, look-ups */
+  double sent_bits;   /* payload to one receiver (tp, bp-*: the mean over receivers) */
 } DeviceCost;
 
 /* tables: remote tokens cost a look-up, not a product. Of bp-* it is a block with the strategy's exchange (a retained one) or without. A

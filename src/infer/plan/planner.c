@@ -110,27 +110,21 @@ static bool sends_keys(const PlanCase *plan) {
  * there are parts, which decides how fast its products are. Of the last block what is wanted goes on alone, in one piece; a device of which
  * nothing is wanted does what the others' codes need, and no more (block.c). */
 static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
-  const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
   DeviceShare share = share_of(plan, device, is_last(plan, block));
   share.known = block < first_coded(plan), share.apart = block >= end_coded(plan);
   const bool sends = !share.known && !share.apart;
   bool tables = block < plan->table_blocks && uses_tables(plan, device), keys_leave = sends_keys(plan) && sends;
-  const DeviceCost cost = device_cost(config, plan->strategy, &share, tables);
-  const double rows = cost.rows, asking = cost.wanted, width = (double)config->width,
-               others = fmax((double)(plan->tokens - plan->counts[device]), 1);
-  double q = 2 * asking * width * width, pieces = share.last ? 1 : plan->parts;
-  double kv = asking > 0 || keys_leave ? 4 * rows * width * (double)config_kv_width(config) : 0;
-  /* Products by element of a W x W matrix: W is the width of a site. */
-  const double sites = config_sites(config), basis = 2 * sites * config->astra.rotation + 2 * sites * sites * config->astra.prediction,
-               side = (double)config_site_width(config);
-  const double rotation = plan->strategy == STRATEGY_ASTRA && sends ? basis * rows * side * side : 0;
-  DeviceCost rest = {
-      .linear = fmax(cost.linear - cost.remote - q - kv - rotation, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
-  double height = fmax(asking / pieces, 1);
+  const DeviceCost cost = device_cost(plan->config, plan->strategy, &share, tables);
+  const double rows = cost.rows, asking = cost.wanted, others = fmax((double)(plan->tokens - plan->counts[device]), 1);
+  const double height = fmax(asking / (share.last ? 1 : plan->parts), 1);
+  const DeviceCost rest = {.linear = cost.linear - cost.queries - cost.keys - cost.remote - cost.basis,
+                           .attention = cost.attention,
+                           .other_bytes = cost.other_bytes};
   BlockCost times;
-  times.before = linear_seconds(plan, device, rotation + (keys_leave ? kv : 0), rows / plan->parts);
-  times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (keys_leave ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
+  times.before = linear_seconds(plan, device, cost.basis + (keys_leave ? cost.keys : 0), rows / plan->parts);
+  times.own = linear_seconds(plan, device, cost.queries, fmax(asking, 1)) +
+              (keys_leave ? 0 : linear_seconds(plan, device, cost.keys, rows)) + profile->fixed;
   times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
   times.rest = profile_seconds(profile, &rest, plan->tokens, height);
   times.before += cost.assign * profile_rate(profile->assign, plan->tokens, rows / plan->parts);

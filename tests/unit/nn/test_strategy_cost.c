@@ -101,6 +101,39 @@ static void figures_of_vit_base(void **state) {
   config_release(&c);
 }
 
+/* What is neither queries, keys and values nor a change of basis: output projection and MLP of the rows that are wanted. */
+static void check_parts(const ModelConfig *c, Strategy strategy, DeviceShare share) {
+  const double d = (double)c->width, mlp = 2.0 * (c->activation == ACTIVATION_NONE ? 3 : 2) * d * (double)c->mlp;
+  for (int tables = 0; tables < 2; tables++) {
+    const DeviceCost cost = cost_of(c, strategy, share, tables);
+    const double rest = cost.linear - cost.queries - cost.keys - cost.remote - cost.basis;
+    if (strategy_facts(strategy)->divides_tokens || share.devices == 1)
+      assert_true(rest == cost.wanted * (2 * d * d + mlp) && cost.queries == cost.wanted * 2 * d * d);
+    assert_true(rest >= 0 && cost.queries >= 0 && cost.keys >= 0 && cost.remote >= 0 && cost.basis >= 0);
+  }
+}
+
+static void products_have_parts(void **state) {
+  (void)state;
+  static const char *const models[] = {"vit-base", "gpt2", "llama-3-8b"};
+  for (int m = 0; m < 3; m++)
+    for (int bits = 0; bits < 16; bits++) {
+      ModelConfig c;
+      assert_int_equal(config_preset(&c, models[m], m ? 0 : 10), STATUS_OK);
+      c.astra.groups = 8, c.astra.codebook_size = 1024;
+      c.astra.rotation = bits & 1, c.astra.prediction = bits >> 1 & 1, c.astra.site = bits >> 2 & 1 ? SITE_KV : SITE_X;
+      if (m == 0 && bits >> 3) c.astra.class_token = CLASS_SINGLE;
+      for (int s = 0; s < STRATEGY_COUNT; s++)
+        for (int kind = 0; kind < 2 * 3 * 4; kind++) {
+          DeviceShare share = quarter(kind / 6);
+          share.last = kind % 2, share.known = kind / 2 % 3 == 1, share.apart = kind / 2 % 3 == 2;
+          check_parts(&c, (Strategy)s, share);
+          check_parts(&c, (Strategy)s, alone(1024));
+        }
+      config_release(&c);
+    }
+}
+
 /* Bits to one receiver, with U = T / N rows of D floats: sp U, tp 4 U, bp 1 and 2 U for each retained block; class rows besides, of sp on
  * device 0 alone, so that the others send 4 D L bytes a token. */
 static void traffic(void **state) {
@@ -291,6 +324,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_are_counted),
       cmocka_unit_test(figures_of_vit_base),
+      cmocka_unit_test(products_have_parts),
       cmocka_unit_test(traffic),
       cmocka_unit_test(nothing_is_sent_of_an_exact_block),
       cmocka_unit_test(nothing_is_sent_behind_the_exchanging_blocks),

@@ -265,13 +265,6 @@ typedef struct Job {
   int64_t max_tokens; /* of a text; what is longer is cut */
 } Job;
 
-static Status choose_context(Job *job, const char *option, int64_t wanted) {
-  int64_t context = job->run->weights.config->context;
-  job->max_tokens = wanted > 0 ? wanted : context;
-  if (wanted <= context) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s %lld: the model takes at most %lld tokens", option, (long long)wanted, (long long)context);
-}
-
 static Status open_classifier(Job *job) {
   TRY(infer_run_load(job->settings, job->run));
   TRY(infer_run_require(job->run, INFER_KIND_TEXTS));
@@ -396,7 +389,7 @@ static Status classify_job(Job *job) {
   const InferSettings *s = job->settings;
   double seconds;
   TRY(open_classifier(job));
-  TRY(choose_context(job, "max-context", s->context));
+  TRY(infer_settings_context("--max-context", s->context, job->run->weights.config, &job->max_tokens));
   for (int i = 0; i < s->texts.count; i++) {
     char where[32];
     snprintf(where, sizeof where, "--text %d", i + 1);
@@ -535,7 +528,7 @@ static Status evaluate_job(Job *job) {
   const InferSettings *s = job->settings;
   LabelEvaluation evaluation;
   TRY(open_classifier(job));
-  TRY(choose_context(job, "context", s->window));
+  TRY(infer_settings_context("--context", s->window, job->run->weights.config, &job->max_tokens));
   TRY(open_set(job));
   int64_t batch = choose_batch(job, s->batch);
   job->run->divided.ahead = true;

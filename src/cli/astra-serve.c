@@ -136,10 +136,8 @@ static Status open_texts(const Serve *s, Served *served, ServiceModel *model) {
                       served->run.directory);
   TRY(infer_settings_check_decodes(&served->settings));
   if (s->checkpoints.count == 1) TRY(infer_settings_check_parts(&served->settings)); /* of several another may be of images */
-  model->tokens_max = served->settings.context > 0 ? served->settings.context : config->context;
-  if (model->tokens_max > config->context)
-    return status_set(STATUS_BAD_USAGE, "--max-context %lld: %s takes at most %lld tokens", (long long)model->tokens_max,
-                      served->run.directory, (long long)config->context);
+  Status status = infer_settings_context("--max-context", served->settings.context, config, &model->tokens_max);
+  if (status != STATUS_OK) return status_wrap(status, "%s", served->run.directory);
   TRY(vocabulary_open(&served->vocabulary, served->run.directory, config));
   TRY(chat_template_open(&served->chat, served->run.directory, s->template));
   model->vocabulary = &served->vocabulary;

@@ -42,10 +42,7 @@ static Status open_all(ChatLocal *local, const char *template) {
   TRY(infer_settings_check_decodes(s));
   TRY(infer_settings_check_parts(s));
   const ModelConfig *config = local->run.weights.config;
-  local->tokens_max = s->context > 0 ? s->context : config->context;
-  if (local->tokens_max > config->context)
-    return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)s->context,
-                      (long long)config->context);
+  TRY(infer_settings_context("--max-context", s->context, config, &local->tokens_max));
   TRY(vocabulary_open(&local->vocabulary, local->run.directory, config));
   TRY(chat_template_open(&local->template, local->run.directory, template));
   return infer_run_prepare(s, &local->run, &(LeaderOptions){.batch_max = 1, .tokens_max = local->tokens_max}, &local->leader);

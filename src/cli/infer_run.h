@@ -4,57 +4,20 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/infer_cluster.h"
 #include "cli/infer_settings.h"
+#include "cli/infer_split.h"
 #include "data/dataset.h"
 #include "infer/cluster/leader.h"
-#include "infer/plan/planner.h"
 #include "infer/vocabulary.h"
 #include "infer/wire.h"
 #include "serve/engine.h"
 #include <jansson.h>
 
-/* The devices that the options name: --nodes or --peers, and what goes with them. */
-
-typedef struct InferCluster {
-  ClusterOptions options; /* points into the rest */
-  Address peers[WIRE_NODES];
-  KeyFile key;
-} InferCluster;
-
-/* BAD_USAGE: an address that is none, or too many; one of another machine without a key, or behind one that only this machine reaches. Else
- * as key_file_read. options.local is 0 or 1 with --peers, else the caller's to set. */
-Status infer_cluster_open(InferCluster *cluster, const InferSettings *settings);
-
 /* --table-memory: tables of keys and values of codewords (nn/kv_tables.h), and what was chosen. */
 
 /* bytes: 0: none. Before the nodes are; `verbose`: says on stderr what was chosen. */
 Status infer_tables_make(double bytes, bool verbose, Weights *weights);
-
-/* --split auto: tokens as the devices are found to be at the start, and what was predicted for them beside what came. */
-
-typedef struct InferSplit {
-  bool wanted; /* --split auto */
-  bool rates;  /* --groups auto: the bit rate to begin with is chosen */
-  bool made;   /* the devices were measured, and there are several */
-  bool all;    /* every device gets tokens, also where fewer devices would be faster */
-  int asked;   /* devices that were measured, of which some have been left out since; 0: all take part */
-  double with; /* seconds that all of them were predicted to take */
-  const Weights *weights;
-  ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
-  Partition *partition;  /* of images; NULL for texts: */
-  TokenSplit *split;
-  int64_t tokens;      /* of the largest request */
-  double table_memory; /* of devices that are all elsewhere, for tables as this one would make; 0: this device has its own */
-  bool choose_parts;
-  bool all_rows; /* every token is scored, not the last or the class alone */
-  bool ahead;    /* the input of a request travels while the one before is computed */
-  int nodes;
-  DeviceMeasure measured[WIRE_NODES];
-  MeasuredSplit result;
-} InferSplit;
-
-/* What the devices are, and which tokens they got; then an image's predicted and measured time. Nothing where nothing was measured. */
-void infer_split_report(FILE *out, const InferSplit *split, const Leader *leader);
 
 /* What is open. */
 typedef struct InferRun {

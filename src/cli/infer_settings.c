@@ -92,6 +92,15 @@ Status infer_settings_check_parts(const InferSettings *s) {
                     (long long)s->links.parts);
 }
 
+/* ---- Texts ---- */
+
+Status infer_settings_context(const char *option, int64_t wanted, const ModelConfig *config, int64_t *tokens) {
+  *tokens = wanted > 0 ? wanted : config->context;
+  if (*tokens <= config->context) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s %lld: the model takes at most %lld tokens", option, (long long)wanted,
+                    (long long)config->context);
+}
+
 /* ---- Datagrams ---- */
 
 bool infer_settings_datagrams(const InferSettings *s) {

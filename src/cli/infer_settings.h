@@ -93,6 +93,10 @@ Status infer_settings_check_decodes(const InferSettings *settings);
 /* The same with --parts: blocks are computed in parts for a request of a single sample, and those of a prompt never are. */
 Status infer_settings_check_parts(const InferSettings *settings);
 
+/* How many tokens a text may have: *tokens is `wanted`, or where that is 0 what the model takes. BAD_USAGE, which names the option, where
+ * the model takes fewer. */
+Status infer_settings_context(const char *option, int64_t wanted, const ModelConfig *config, int64_t *tokens);
+
 /* Of INFER_SERVE and INFER_CHAT: `own` [own_count] are the program's own options, which come first. */
 void infer_settings_service_table(InferSettings *settings, InferCommand program, const Option *own, int own_count,
                                   Option options[INFER_OPTIONS_MAX]);

@@ -430,15 +430,12 @@ static Status go_on(Job *job, int index) {
 static Status run_job(Job *job) {
   const InferSettings *s = job->settings;
   InferRun *run = job->run;
-  int64_t max = s->context;
+  int64_t max;
   for (int i = 0; i < s->stops.count; i++) TRY(add_stop(&job->stops, s->stops.list[i]));
   TRY(infer_run_load(s, run));
   TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
-  if (max == 0) max = run->weights.config->context;
-  if (max > run->weights.config->context)
-    return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)max,
-                      (long long)run->weights.config->context);
+  TRY(infer_settings_context("--max-context", s->context, run->weights.config, &max));
   TRY(read_sampling(s, run->weights.config->vocabulary, &job->sampling));
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
   TRY(open_prompts(&job->prompts, s, &job->vocabulary, max));
@@ -477,12 +474,9 @@ typedef struct Text {
 } Text;
 
 static Status eval_choose_context(const InferSettings *s, const ModelConfig *config, int64_t *context) {
-  *context = s->window > 0 ? s->window : config->context;
   if (s->validation_part > 0)
     return status_set(STATUS_BAD_USAGE, "--validation-part is for images and labelled texts; of a text there is --eval-part valid");
-  if (*context > config->context)
-    return status_set(STATUS_BAD_USAGE, "--context %lld: the model takes at most %lld tokens", (long long)*context,
-                      (long long)config->context);
+  TRY(infer_settings_context("--context", s->window, config, context));
   if (s->stride > *context)
     return status_set(STATUS_BAD_USAGE, "--stride %lld is longer than the context of %lld tokens: some tokens would not be seen",
                       (long long)s->stride, (long long)*context);

@@ -66,6 +66,8 @@ for option in "chat-template x" "sequences 4" "cache-memory 1G" "speculate looku
   err "--${option% *} is for a language model; .*vit-cifar-g8 is a model that classifies images"
 done
 expect "parts of a prompt" 2 -c "$stories" --nodes 1 --listen "unix:$work/none/socket" --parts 4; err "parts 4: the blocks of a prompt are not computed in parts"
+expect "a context that the model does not have" 2 -c "$stories" --nodes 1 --listen "unix:$work/none/socket" --max-context 9999
+err "stories260K: --max-context 9999: the model takes at most 512 tokens"
 expect "a strategy that cannot decode" 2 -c "$stories" --nodes 2 --strategy sp; err "strategy sp .*cannot continue a prompt"
 expect "two of a name" 2 -c a/x -c b/x; err "two models are called x"
 for given in $'a/m\xffx' $'m\xff=a/x' "$(head -c 126 /dev/zero | tr '\0' m)é"; do expect "a name that is no UTF-8" 2 -c "$given"; err "is not UTF-8: rename the directory, or give another name"; done

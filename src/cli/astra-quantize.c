@@ -45,8 +45,8 @@ static bool exact_in(SafeDtype dtype, int64_t count, const real *numbers) {
   bool exact = true;
   for (int64_t i = 0; i < count; i++) {
     const float number = (float)numbers[i];
-    exact &= numbers[i] == (real)(dtype == SAFE_F16 ? narrow_half_to_float(narrow_half(number))
-                                                    : narrow_bfloat_to_float(safetensors_float_to_bfloat(number)));
+    exact &=
+        numbers[i] == (real)(dtype == SAFE_F16 ? narrow_half_to_float(narrow_half(number)) : narrow_bfloat_to_float(narrow_bfloat(number)));
   }
   return exact;
 }

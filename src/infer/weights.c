@@ -1,8 +1,8 @@
 /* Loads a checkpoint for inference; nn/checkpoint.c reads the files. */
 #include "infer/weights.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/narrow.h"
 #include "base/memory.h"
-#include "nn/safetensors.h"
 #include "vq/pack.h"
 #include "vq/rans.h"
 #include <errno.h>
@@ -51,7 +51,7 @@ static Status load_codewords(Weights *weights, const char *directory, NarrowKind
   uint16_t *narrow = *kind != NARROW_NONE ? malloc((size_t)count * sizeof *narrow) : NULL;
   if (*kind != NARROW_NONE && !narrow) return status_no_memory(directory, "codebooks in 16 bits");
   for (int64_t i = 0; *kind != NARROW_NONE && i < count; i++) {
-    narrow[i] = *kind == NARROW_F16 ? narrow_half((float)block[i]) : safetensors_float_to_bfloat((float)block[i]);
+    narrow[i] = *kind == NARROW_F16 ? narrow_half((float)block[i]) : narrow_bfloat((float)block[i]);
     if ((real)narrow_to_float(*kind, narrow[i]) != block[i]) *kind = NARROW_NONE;
   }
   if (*kind != NARROW_NONE) {

@@ -20,7 +20,7 @@
  *   LOWBIT_INT8          NAME I8 [out, in] and NAME_scale F32 [out]
  *   LOWBIT_Q8_0, Q4_0    NAME U8 [out, bytes of a row], whole blocks */
 
-static const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param) {
+const char *checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param) {
   snprintf(text, LOWBIT_SCALE_NAME, "%s_scale", param->name);
   return text;
 }
@@ -55,7 +55,7 @@ static Status lowbit_checkpoint_find(const CheckpointFiles *files, const Param *
   *matrix = (LowbitMatrix){kind, outputs, inputs, tensor->data, NULL};
   if (kind != LOWBIT_INT8) return STATUS_OK;
   char name[LOWBIT_SCALE_NAME];
-  const SafeTensor *scale = checkpoint_files_find(files, lowbit_checkpoint_scale_name(name, param));
+  const SafeTensor *scale = checkpoint_files_find(files, checkpoint_scale_name(name, param));
   if (scale == NULL || scale->dtype != SAFE_F32 || !checkpoint_same_shape(scale, 1, (int64_t[]){outputs}))
     return status_set(STATUS_BAD_FILE,
                       "%s: tensor %s needs %s, F32 [%lld]: a scale for each output; write the file again with astra-quantize", files->path,
@@ -149,7 +149,7 @@ static Status check_unused(const CheckpointFiles *files, Model *model, size_t *c
     const SafeTensor *tensor = checkpoint_files_find(files, set->list[i].name);
     mark_used(files, tensor, used);
     if (tensor && tensor->lowbit == LOWBIT_NONE && tensor->dtype == SAFE_I8)
-      mark_used(files, checkpoint_files_find(files, lowbit_checkpoint_scale_name(scale, &set->list[i])), used);
+      mark_used(files, checkpoint_files_find(files, checkpoint_scale_name(scale, &set->list[i])), used);
   }
   for (size_t i = 0; i < files->count; i++)
     for (size_t j = 0; j < files->list[i].count; j++, next++) {
@@ -309,7 +309,7 @@ static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Par
     char name[LOWBIT_SCALE_NAME];
     Status status = safetensors_verify(tensor);
     if (status == STATUS_OK && matrix->kind == LOWBIT_INT8)
-      status = safetensors_verify(checkpoint_files_find(&mapping->files, lowbit_checkpoint_scale_name(name, param)));
+      status = safetensors_verify(checkpoint_files_find(&mapping->files, checkpoint_scale_name(name, param)));
     if (status != STATUS_OK) return status_wrap(status, "%s", mapping->files.path);
     if (scales_are_finite(matrix, tensor)) return STATUS_OK;
     return status_set(STATUS_BAD_FILE, "%s: the scales of tensor %s hold a NaN or an infinity", mapping->files.path, param->name);

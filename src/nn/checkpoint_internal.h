@@ -33,6 +33,9 @@ Status checkpoint_read(const CheckpointFiles *files, const SafeTensor *tensor, r
 /* value [count] of the tensor of this name may be saved: they are finite. NUMERIC: they are not, and nothing has been saved. */
 Status checkpoint_save_check(const char *name, const real *value, int64_t count);
 
-enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 }; /* "NAME_scale", of the scales of an 8-bit matrix */
+enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 };
+
+/* "NAME_scale", the tensor of the scales of an 8-bit matrix; returns text. */
+const char *checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param);
 
 #endif

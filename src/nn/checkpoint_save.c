@@ -381,9 +381,12 @@ static size_t lowbit_items(const Param *param, char scale_name[LOWBIT_SCALE_NAME
                         .shape = {matrix->outputs, (int64_t)lowbit_row_bytes(matrix->kind, matrix->inputs)},
                         .data = matrix->numbers};
   if (matrix->kind != LOWBIT_INT8) return 1;
-  snprintf(scale_name, LOWBIT_SCALE_NAME, "%s_scale", param->name);
-  items[1] =
-      (SafeItem){.name = scale_name, .dtype = SAFE_F32, .source = SAFE_F32, .dims = 1, .shape = {matrix->outputs}, .data = matrix->scale};
+  items[1] = (SafeItem){.name = checkpoint_scale_name(scale_name, param),
+                        .dtype = SAFE_F32,
+                        .source = SAFE_F32,
+                        .dims = 1,
+                        .shape = {matrix->outputs},
+                        .data = matrix->scale};
   return 2;
 }
 

@@ -368,14 +368,6 @@ bool all_reduce_owns(const AllReduce *reduce, int64_t at) {
 
 /* ---------------------------------------------------------------- 16 bits */
 
-static uint16_t to_bfloat(real number) {
-  float narrow = (float)number;
-  uint32_t bits;
-  memcpy(&bits, &narrow, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u); /* no number: stays none */
-  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);                  /* to nearest, ties to even */
-}
-
 typedef struct NarrowJob {
   const real *from;
   uint16_t *to;
@@ -384,7 +376,7 @@ typedef struct NarrowJob {
 static void narrow_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const NarrowJob *job = context;
-  for (int64_t i = begin; i < end; i++) job->to[i] = to_bfloat(job->from[i]);
+  kernels()->narrow(end - begin, job->from + begin, job->to + begin);
 }
 
 typedef struct WidenJob {

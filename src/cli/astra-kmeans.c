@@ -81,8 +81,6 @@ static const char *place_of(const ModelConfig *config, int64_t index, char text[
   return text;
 }
 
-static int64_t sites_of(const ModelConfig *config) { return config_codebooks(config); }
-
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
   return json_pack("{s:o, s:i, s:i, s:I, s:i, s:I, s:f, s:f, s:f, s:i}", "codebooks", json_build_string(directory), "groups",
                    config->astra.groups, "codebook_size", config->astra.codebook_size, "blocks", (json_int_t)config->blocks,
@@ -92,8 +90,8 @@ static json_t *shape_json(const ModelConfig *config, const char *directory) {
 }
 
 static void print_shape(const ModelConfig *config, const char *directory) {
-  printf("%s: %lld codebook%s of %d group%s x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
-         text_plural(sites_of(config)), config->astra.groups, text_plural(config->astra.groups), config->astra.codebook_size,
+  printf("%s: %lld codebook%s of %d group%s x %d codewords x %lld numbers\n", printable(directory), (long long)config_codebooks(config),
+         text_plural(config_codebooks(config)), config->astra.groups, text_plural(config->astra.groups), config->astra.codebook_size,
          (long long)config_site_width(config) / config->astra.groups);
   char compression[CONFIG_COMPRESSION];
   char blocks[48] = "";
@@ -159,7 +157,7 @@ typedef struct Evaluated {
 static Status report_rate(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
   const Evaluated *evaluated = context;
   const bool moments = evaluated->moments;
-  int64_t count = sites_of(config);
+  int64_t count = config_codebooks(config);
   const CodebookReport *reports = evaluated->reports + config_rate(config) * count, mean = mean_of(reports, count);
   char place[PLACE];
   if (json) {
@@ -212,7 +210,7 @@ static Status report_evaluated(const ModelConfig *config, const char *directory,
 /* context: codewords [rates][blocks * sites][G, K, W/G]. */
 static Status report_shown(const ModelConfig *config, const char *directory, const void *context, json_t **json) {
   int64_t groups = config->astra.groups, entries = config->astra.codebook_size, width = config_site_width(config) / groups;
-  const real *codewords = (const real *)context + config_rate(config) * sites_of(config) * entries * config_site_width(config);
+  const real *codewords = (const real *)context + config_rate(config) * config_codebooks(config) * entries * config_site_width(config);
   json_t *list = json_array(); /* the text is printed line by line, without it */
   char place[PLACE];
   Status status = STATUS_OK;
@@ -220,7 +218,7 @@ static Status report_shown(const ModelConfig *config, const char *directory, con
     print_shape(config, directory);
     printf("%-6s %12s %12s %12s %12s\n", "block", "min norm", "mean norm", "max norm", "duplicates");
   }
-  for (int64_t i = 0; i < sites_of(config) && status == STATUS_OK; i++) {
+  for (int64_t i = 0; i < config_codebooks(config) && status == STATUS_OK; i++) {
     CodebookFacts facts;
     status = codebook_facts(codewords + i * groups * entries * width, groups, entries, width, &facts);
     if (status != STATUS_OK) break;

@@ -17,6 +17,7 @@
 #include "infer/transport/packet.h"
 #include "nn/config.h"
 #include "nn/json_build.h"
+#include "nn/kv_tables.h"
 #include "nn/strategy.h"
 #include <jansson.h>
 #include <math.h>
@@ -342,7 +343,7 @@ typedef struct LatencyCommand {
 static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MAX]) {
 #define FIGURE_CHOICE(name) #name "|"
   *c = (LatencyCommand){.calibrate = 99.9 * 1e-3,
-                        .table_memory = TABLE_MEMORY_DEFAULT,
+                        .table_memory = KV_TABLES_MEMORY,
                         .figure = LATENCY_FIGURE_COUNT,
                         .repeats = 3,
                         .width = 768,

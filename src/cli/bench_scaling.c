@@ -8,7 +8,6 @@
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
-#include "cli/network_options.h"
 #include "cli/train_options.h"
 #include "nn/json_build.h"
 #include "train/data_parallel.h"
@@ -342,7 +341,7 @@ static Status parse_link(ScalingCommand *command) {
 static Status parse(ScalingCommand *command, Option *options, int argc, char **argv) {
   TRY(cli_parse(options, argc, argv));
   TRY(train_options_need_model(&command->shared.train, NULL));
-  TRY(link_values_list("ranks", command->ranks, RANKS_MAX, command->list, ROWS_MAX, &command->count));
+  TRY(cli_parse_numbers("ranks", command->ranks, RANKS_MAX, command->list, ROWS_MAX, &command->count));
   const int64_t batch = command->shared.train.batch;
   int fitting = 0; /* every rank needs a sample */
   for (int i = 0; i < command->count; i++)

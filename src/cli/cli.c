@@ -134,6 +134,21 @@ Status cli_parse(Option *options, int argc, char **argv) {
   return count > 0 ? STATUS_BAD_USAGE : STATUS_OK;
 }
 
+static bool is_among(int number, const int *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (list[i] == number) return true;
+  return false;
+}
+
+Status cli_parse_numbers(const char *option, const char *text, int max, int *list, int room, int *count) {
+  int64_t numbers[CLI_NUMBERS_MAX];
+  const int found = options_integers(text, 1, max, numbers, room);
+  for (*count = 0; *count < found && !is_among((int)numbers[*count], list, *count); (*count)++) list[*count] = (int)numbers[*count];
+  if (found > 0 && *count == found) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from 1 to %d, with commas between",
+                    option, text, room, max);
+}
+
 Status cli_check_kernels(const char *backend) {
   char text[KERNELS_TEXT];
   TRY(kernels_check(matmul_core(), text, sizeof text));

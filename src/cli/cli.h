@@ -52,6 +52,12 @@ Status cli_parse_arguments(Option *options, int argc, char **argv, int min, int 
 /* The same for a command line of options alone: BAD_USAGE where anything else stands in it. */
 Status cli_parse(Option *options, int argc, char **argv);
 
+enum { CLI_NUMBERS_MAX = 64 };
+
+/* "1,16,32" -> list [*count]: different whole numbers in [1, max], at most `room` of them, which is CLI_NUMBERS_MAX or less. BAD_USAGE
+ * names the option. */
+Status cli_parse_numbers(const char *option, const char *text, int max, int *list, int room, int *count);
+
 /* A subcommand ("astra-data get"): run gets argv with argv[0] being the subcommand's name. */
 typedef struct CliCommand {
   const char *name;

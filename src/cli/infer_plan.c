@@ -93,7 +93,7 @@ static Status plan_devices_counts(const char *nodes, int count, const char *whos
   int list[WIRE_NODES], listed = 0;
   *tried = ~0ull;
   if (!nodes) return STATUS_OK;
-  TRY(link_values_list("nodes", nodes, WIRE_NODES, list, WIRE_NODES, &listed));
+  TRY(cli_parse_numbers("nodes", nodes, WIRE_NODES, list, WIRE_NODES, &listed));
   *tried = 0;
   for (int i = 0; i < listed; i++) {
     if (list[i] > count) return status_set(STATUS_BAD_USAGE, "--nodes %d: there are %d devices %s", list[i], count, whose);
@@ -237,7 +237,7 @@ typedef struct PlanCommand {
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
   *c = (PlanCommand){.strategies = "all",
-                     .table_memory = TABLE_MEMORY_DEFAULT,
+                     .table_memory = KV_TABLES_MEMORY,
                      .calibrate = -1,
                      .threads = -1,
                      .retained = 1,
@@ -355,7 +355,7 @@ static Status read_strategies(const char *text, uint32_t *bits) {
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
   if (command->groups) {
-    TRY(link_values_list("groups", command->groups, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count));
+    TRY(cli_parse_numbers("groups", command->groups, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count));
     return planner_check_groups(setup) == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--groups");
   }
   for (int rate = 0; rate < config_rates(setup->config); rate++)

@@ -13,6 +13,7 @@
 #include "infer/transport/packet.h"
 #include "infer/weights.h"
 #include "infer/wire.h"
+#include "nn/kv_tables.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ int infer_settings_memory_rows(InferMemory *o, Option rows[INFER_MEMORY_ROWS]) {
        .help = "data type of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_CHOICE, "remote-cache", 0, &o->remote_cache, .choices = REMOTE_CACHES,
        .help = "what decoding caches of other devices' tokens: codes, or keys and values in full (faster, larger)"}};
-  *o = (InferMemory){.tables = TABLE_MEMORY_DEFAULT};
+  *o = (InferMemory){.tables = KV_TABLES_MEMORY};
   memcpy(rows, table, sizeof table);
   return INFER_MEMORY_ROWS;
 }

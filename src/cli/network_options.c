@@ -1,5 +1,4 @@
-/* Options of networks and their values: one table for all that simulate a network, lists of numbers, a
- * link as JSON. */
+/* Options of networks and their values: one table for all that simulate a network, a link as JSON. */
 #include "cli/network_options.h"
 #include "base/options.h"
 #include "base/status.h"
@@ -18,23 +17,6 @@
 json_t *link_json(const LinkEnd *end) {
   if (!end) return json_null();
   return json_pack("{s:f, s:f, s:f}", "to_bits_per_second", end->in, "from_bits_per_second", end->out, "latency_ms", 1e3 * end->latency);
-}
-
-/* ---- Lists of numbers ---- */
-
-static bool is_among(int number, const int *list, int count) {
-  for (int i = 0; i < count; i++)
-    if (list[i] == number) return true;
-  return false;
-}
-
-Status link_values_list(const char *option, const char *text, int max, int *list, int room, int *count) {
-  int64_t numbers[LINK_VALUES_MAX];
-  const int found = options_integers(text, 1, max, numbers, room);
-  for (*count = 0; *count < found && !is_among((int)numbers[*count], list, *count); (*count)++) list[*count] = (int)numbers[*count];
-  if (found > 0 && *count == found) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d different numbers from 1 to %d, with commas between",
-                    option, text, room, max);
 }
 
 /* ---- Blocks of bp-ag and bp-sp ---- */

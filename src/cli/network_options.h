@@ -1,4 +1,4 @@
-/* Options of a simulated network (astra-infer plan, astra-bench latency), lists of numbers, and links as JSON. */
+/* Options of a simulated network (astra-infer plan, astra-bench latency), and links as JSON. */
 #ifndef CLI_NETWORK_OPTIONS_H
 #define CLI_NETWORK_OPTIONS_H
 #include "base/options.h"
@@ -12,14 +12,6 @@
 /* {to_bits_per_second, from_bits_per_second, latency_ms}, or null where there is no `end`. Fresh; NULL when out of memory. */
 json_t *link_json(const LinkEnd *end);
 
-/* Lists of numbers. */
-
-enum { LINK_VALUES_MAX = 64 };
-
-/* "1,16,32" -> list [*count]: different whole numbers in [1, max], at most `room` of them, which is LINK_VALUES_MAX or less. BAD_USAGE
- * names the option. */
-Status link_values_list(const char *option, const char *text, int max, int *list, int room, int *count);
-
 /* What a run accepts of a simulated network, a plan and a figure accept as well. */
 #define LINK_MODELS         "mesh|switch|shared-medium"
 #define OLD_LINK_MODELS     "||shared-air"
@@ -32,8 +24,6 @@ Status link_values_list(const char *option, const char *text, int max, int *list
 
 /* --retained: BAD_USAGE where the model has fewer blocks. 0, where an option takes it, is no number of them. */
 Status retained_check(int64_t retained, int64_t blocks);
-
-#define TABLE_MEMORY_DEFAULT 536870912.0 /* bytes of a device for keys and values of all codewords: 512M */
 
 /* The links of a simulated network, as options say. */
 typedef struct NetworkLinks {

@@ -34,6 +34,8 @@ int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entrie
 
 enum { KV_TABLES_ROWS = 256 }; /* rows that are timed */
 
+#define KV_TABLES_MEMORY 536870912.0 /* bytes of a device for its tables where nothing else is said: 512M */
+
 /* Only for site x, without adapters and with weights of more than 8 bits, UNSUPPORTED otherwise; BAD_VALUE where groups do not divide the
  * width. Where there is no memory for the rows, there are no tables, and that is no failure. The model and the codewords are read only now.
  * Before any fork, and before threads start: the time of a single thread is measured. */

@@ -294,7 +294,7 @@ static Status open_device(Simulation *sim, int self, size_t packets, uint64_t se
   return STATUS_OK;
 }
 
-static Status measure(Simulation *sim, TransportSetup *setup, size_t *packets, uint64_t *receivers) {
+static Status survey(Simulation *sim, TransportSetup *setup, size_t *packets, uint64_t *receivers) {
   bool used[256] = {false};
   for (int d = 0; d < sim->count; d++) {
     uint64_t to = 0, from = 0;
@@ -341,7 +341,7 @@ static Status prepare(Simulation *sim, Reliability *rules) {
   if (rules->timeout <= 0) rules->timeout = usual_timeout;
   if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;
   sim->sites = sim->parts = 1;
-  TRY(measure(sim, &setup, packets, receivers));
+  TRY(survey(sim, &setup, packets, receivers));
   TRY(index_sent(sim));
   TRY(check_waited(sim));
   setup.blocks = sim->blocks, setup.sites = sim->sites, setup.parts = sim->parts;

@@ -92,6 +92,30 @@ for command in "astra-train" "astra-infer eval" "astra-kmeans eval" "astra-bench
     grep -q "unknown option $option[;,]" "$work/err" && report "there is no such option"
   done
 done
+# astra-train accepts the options of every row together: with a finished --out that alone is left to refuse. One row for each set of options.
+mkdir finished; touch finished/config.json
+declare -A asked
+while read -r line; do
+  eval "words=($line)" names="" # as a shell takes them
+  for ((i = 1; i < ${#words[@]}; i++)); do
+    case ${words[i]} in
+      --overwrite) unset "words[i]" ;;
+      --out) words[i + 1]=finished ;;
+      --model | --teacher | --init) # what another row or table makes: a bundled one of its kind
+        case ${words[i + 1]} in
+          runs/*llama*) words[i + 1]=$root/tests/golden/stories260K ;;
+          runs/*wiki* | runs/*gpt2*) words[i + 1]=gpt2-mini ;;
+          runs/*) words[i + 1]=vit-cifar-45k ;;
+        esac
+        names+=" ${words[i]} ${words[i + 1]}" ;;
+      --*) names+=" ${words[i]}" ;;
+    esac
+  done
+  [ -z "${asked[$names]:-}" ] || continue
+  asked[$names]=yes
+  run "$line" 1 "$bin/${words[0]}" "${words[@]:1}"; err "holds finished work already"
+done < <(grep '^astra-train ' "$work/commands" | grep -e ' --seed 1 ')
+[ ${#asked[@]} -gt 20 ] || report "only ${#asked[@]} sets of options are checked"
 
 # The list of the paper's experiments: its commands and tables are there, it has all that come with the programs, and all that the paper shows.
 list=$root/docs/results/README.md

@@ -288,9 +288,9 @@ static Status job_make(const Experiment *e, const AccuracyCommand *c, int row, i
                .threads = c->threads,
                .lines = json_object()};
   if (e->row[row].train) train_arguments(e, c, row, seed, &job->train);
+  TRY(job->train.status); /* before the evaluation's arguments look for its model, and say that it is not there */
   eval_arguments(e, c, row, seed, &job->eval);
-  if (job->train.status != STATUS_OK) return job->train.status;
-  if (job->eval.status != STATUS_OK) return job->eval.status;
+  TRY(job->eval.status);
   char base[SAFE_DIGEST_TEXT];
   TRY(base_digest(e, c, row, seed, base));
   char *train = command_line(&job->train), *eval = command_line(&job->eval);

@@ -57,6 +57,8 @@ out "^astra-infer eval --checkpoint here/other/seed-7/plain "; out "^astra-infer
 expect "no data directory" 2 --table ./braces.json --seeds 7 --dry-run; err "y: --data-dir DIR is missing"
 experiment ', {"name": "x", "model": "{home}"}' >other.json
 expect "other braces" 1 --table ./other.json --dry-run; err '"{home}": accepted in braces'
+experiment ', {"name": "x", "from": "plain", "train": {"dataset": "folder:{Data}/clothing"}}' >trained.json
+expect "other braces in what is trained" 1 --table ./trained.json --dry-run; err 'x: "folder:{Data}/clothing": accepted in braces'
 experiment ', {"name": "x", "model": "{run:../../plain}"}' >outside.json
 expect "a run elsewhere" 1 --table ./outside.json --dry-run; err 'accepted in braces'
 experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a b$(c)'\''d"}}' >quotes.json

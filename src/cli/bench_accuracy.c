@@ -470,15 +470,29 @@ static bool same_word(const char *folder, const char *now, const char *before, F
   return former->length == here.length && memcmp(former->text, before, here.length) == 0;
 }
 
-/* Whether both command lines have the same settings. How the results' folder is spelt, and where it lay before, is none. */
-static bool same_settings(const char *folder, const char *now, const char *before) {
+/* The first settings that differ, `word` of now and `was` of before (NULL: there is none), for people; with the option whose values they
+ * are. A fresh string; NULL: no memory. */
+static char *describe_difference(const char *option, const char *word, const char *was) {
+  const bool values = option && word && was && strncmp(word, "--", 2) != 0 && strncmp(was, "--", 2) != 0;
+  const char *of = values ? option : "", *space = values ? " " : "";
+  char *text;
+  const int made = asprintf(&text, "\"%s%s%s\" now, \"%s%s%s\" then", of, space, word ? word : "", of, space, was ? was : "");
+  return made < 0 ? NULL : text;
+}
+
+/* Whether both command lines have the same settings. How the results' folder is spelt, and where it lay before, is none. *difference (may
+ * be NULL): otherwise the first, a fresh string, or NULL for no memory. */
+static bool same_settings(const char *folder, const char *now, const char *before, char **difference) {
   char *copy = now ? strdup(now) : NULL, *other = before ? strdup(before) : NULL, *rest = copy, *other_rest = other;
+  const char *option = NULL;
   FormerFolder former = {0};
   bool same = copy && other;
   while (same) {
     const char *word = next_setting(&rest), *was = next_setting(&other_rest);
     if (word == NULL && was == NULL) break;
     same = word && was && same_word(folder, word, was, &former);
+    if (!same && difference) *difference = describe_difference(option, word, was);
+    if (word && strncmp(word, "--", 2) == 0) option = word;
   }
   free(copy), free(other);
   return same;
@@ -494,7 +508,7 @@ static bool is_begun(const Job *job) {
 static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, bool kept) {
   json_t *line = json_object_get(before, key);
   if (!begun) return true;
-  if (!same_settings(job->folder, json_string_value(json_object_get(job->lines, key)), json_string_value(line))) return false;
+  if (!same_settings(job->folder, json_string_value(json_object_get(job->lines, key)), json_string_value(line), NULL)) return false;
   return !kept || json_object_set(job->lines, key, line) == 0;
 }
 
@@ -532,20 +546,32 @@ static bool take_lines(const Job *job, json_t *before) {
          take_line(job, before, "eval", evaluated, evaluated);
 }
 
+/* BAD_VALUE: the row cannot be made, since what is there was made otherwise. */
+static Status refuse_lines(const Job *job, const json_t *before) {
+  const char *const keys[] = {"train", files_exists(job->eval_result) ? "eval" : NULL};
+  char *difference = NULL;
+  for (size_t i = 0; i < 2 && keys[i] && difference == NULL; i++)
+    same_settings(job->folder, json_string_value(json_object_get(job->lines, keys[i])), json_string_value(json_object_get(before, keys[i])),
+                  &difference);
+  const char *how = difference ? "with other settings, of which the first is " : "from a model that has been made again since, or replaced";
+  status_set(STATUS_BAD_VALUE, "%s: this row was run %s%s; give another --out, or remove %s and %s.* to run it again", job->commands, how,
+             difference ? difference : "", job->out, job->out);
+  free(difference);
+  return STATUS_BAD_VALUE;
+}
+
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
 static Status check_commands(const Job *job) {
   json_t *before = NULL;
   if (!files_exists(job->commands)) return write_json(job->commands, job->lines);
   TRY(read_json(job->commands, &before));
-  bool equal = take_lines(job, before);
-  bool changed = !json_equal(before, job->lines);
+  Status status = STATUS_OK;
+  if (!take_lines(job, before))
+    status = refuse_lines(job, before);
+  else if (!json_equal(before, job->lines))
+    status = write_json(job->commands, job->lines);
   json_decref(before);
-  if (equal) return changed ? write_json(job->commands, job->lines) : STATUS_OK;
-  return status_set(STATUS_BAD_VALUE,
-                    "%s: this row was run with other settings, or from a model that has been made again since, or replaced; give another "
-                    "--out, or remove "
-                    "%s and %s.* to run it again",
-                    job->commands, job->out, job->out);
+  return status;
 }
 
 /* The element of a list whose number `digits` is; NULL where it is none, or there is none. */
@@ -564,6 +590,36 @@ static double figure_at(const json_t *root, const char *path) {
     path += length + (path[length] == '.');
   }
   return json_is_number(root) ? json_number_value(root) : NAN;
+}
+
+/* ", PATH" of each number, as figure_at takes it; of an object its own before those within, of lists those of the first element. */
+static void write_numbers(FILE *out, const char *path, json_t *value) {
+  char within[4 * NAME_MAX_LENGTH];
+  const char *key, *dot = *path ? "." : "";
+  json_t *member;
+  if (json_is_number(value)) fprintf(out, ", %s", path);
+  if (json_is_array(value)) {
+    snprintf(within, sizeof within, "%s%s0", path, dot);
+    write_numbers(out, within, json_array_get(value, 0));
+  }
+  for (int numbers = 1; numbers >= 0; numbers--) json_object_foreach(value, key, member) {
+      snprintf(within, sizeof within, "%s%s%s", path, dot, key);
+      if (json_is_number(member) == numbers && strcmp(within, "schema") != 0 && strcmp(within, "bench_seconds") != 0)
+        write_numbers(out, within, member);
+    }
+}
+
+/* BAD_FILE: what was evaluated has numbers, but not this one. */
+static Status no_figure(const char *path, const char *figure, json_t *root) {
+  char *numbers = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&numbers, &size);
+  if (out) write_numbers(out, "", root);
+  if (out && fclose(out) != 0) size = 0;
+  status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure; it has %s", path, figure,
+             size > 2 ? numbers + 2 : "none");
+  free(numbers);
+  return STATUS_BAD_FILE;
 }
 
 /* Runs a program and adds its seconds to the object that it printed, so that they stay when the run is read again. `before`: the seconds of
@@ -628,9 +684,9 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   run->eval_seconds = figure_at(root, "bench_seconds");
   const char *commit = json_string_value(json_object_get(root, "bench_commit"));
   snprintf(run->commit, sizeof run->commit, "%s", commit ? commit : "");
+  const Status status = isnan(run->value) ? no_figure(job->eval_result, e->row[row].figure, root) : STATUS_OK;
   json_decref(root);
-  if (isnan(run->value))
-    return status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure", job->eval_result, e->row[row].figure);
+  TRY(status);
   if (job->train.count) {
     TRY(read_json(job->train_result, &root));
     run->train_seconds = figure_at(root, "bench_seconds");
@@ -821,10 +877,21 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   return STATUS_OK;
 }
 
+/* Without settings for --quick the table would be run in full. */
+static Status check_quick(const Experiment *e) {
+  if (!e->quick || json_object_size(json_object_get(e->root, "quick")) > 0) return STATUS_OK;
+  return status_set(
+      STATUS_BAD_FILE,
+      "--quick: %s has no \"quick\", the settings that make it short, as in \"quick\": {\"train\": {\"max-steps\": 2}, \"eval\": "
+      "{\"samples\": 16}}; add them, or run it without --quick",
+      e->name);
+}
+
 static Status run_table(const AccuracyCommand *c) {
   Experiment *e;
   TRY(experiment_open(&e, &c->choice));
-  const Status status = c->dry_run ? print_plan(e, c) : run_all(e, c);
+  Status status = check_quick(e);
+  if (status == STATUS_OK) status = c->dry_run ? print_plan(e, c) : run_all(e, c);
   if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
   experiment_close(e);
   return status;

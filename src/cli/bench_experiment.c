@@ -50,36 +50,118 @@ bool experiment_same_figure(const Experiment *e, int row, int other) {
   return row >= 0 && other >= 0 && strcmp(e->row[row].figure, e->row[other].figure) == 0;
 }
 
-/* Settings of `kind`, "train" or "eval". BAD_FILE as well for options that the command accuracy gives by itself: theirs would be lost. */
+/* What a member is; a sum of these. */
+enum { ANY = 0, TEXT = 1, NUMBER = 2, REQUIRED = 4 };
+
+typedef struct Member {
+  const char *name;
+  int kind;
+} Member;
+
+static const Member EXPERIMENT_MEMBERS[] = {{"title", TEXT + REQUIRED},
+                                            {"about", TEXT},
+                                            {"paper", TEXT},
+                                            {"evaluation", TEXT},
+                                            {"figure", TEXT + REQUIRED},
+                                            {"scale", NUMBER},
+                                            {"unit", TEXT},
+                                            {"x_label", TEXT},
+                                            {"baseline", TEXT},
+                                            {"seeds", REQUIRED},
+                                            {"train", ANY},
+                                            {"eval", ANY},
+                                            {"quick", ANY},
+                                            {"rows", REQUIRED},
+                                            {NULL, ANY}};
+static const Member QUICK_MEMBERS[] = {{"train", ANY}, {"eval", ANY}, {NULL, ANY}};
+static const Member ROW_MEMBERS[] = {{"name", TEXT + REQUIRED},
+                                     {"from", TEXT},
+                                     {"model", TEXT},
+                                     {"of", TEXT},
+                                     {"figure", TEXT},
+                                     {"baseline", TEXT},
+                                     {"train", ANY},
+                                     {"eval", ANY},
+                                     {"x", NUMBER},
+                                     {"paper", NUMBER},
+                                     {"note", TEXT},
+                                     {NULL, ANY}};
+
+static bool is_member(const Member *members, const char *name) {
+  while (members->name && strcmp(members->name, name) != 0) members++;
+  return members->name != NULL;
+}
+
+static Status unknown_member(const char *path, const Member *members, const char *name) {
+  char accepted[256] = "";
+  for (const Member *m = members; m->name; m++) {
+    const size_t length = strlen(accepted);
+    snprintf(accepted + length, sizeof accepted - length, "%s%s", length > 0 ? ", " : "", m->name);
+  }
+  return status_set(STATUS_BAD_FILE, "%s: there is no member \"%s\"; accepted are %s; see docs/FORMATS.md, \"Experiments\"", path, name,
+                    accepted);
+}
+
+/* That `object` is one, of these members (up to one without a name): the JSON library does not say which one is of the wrong kind. */
+static Status check_members(const char *path, const json_t *object, const Member *members) {
+  const char *key;
+  json_t *value;
+  if (!json_is_object(object)) return bad_file(path, "a JSON object is accepted");
+  json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    if (!is_member(members, key)) return unknown_member(path, members, key);
+  }
+  for (const Member *m = members; m->name; m++) {
+    value = json_object_get(object, m->name);
+    if (value == NULL && (m->kind & REQUIRED))
+      return status_set(STATUS_BAD_FILE, "%s: \"%s\" is missing; see docs/FORMATS.md, \"Experiments\"", path, m->name);
+    const bool text = m->kind & TEXT;
+    if (value && ((text && !json_is_string(value)) || ((m->kind & NUMBER) && !json_is_number(value))))
+      return status_set(STATUS_BAD_FILE, "%s: %s: a %s is accepted", path, m->name, text ? "text" : "number");
+  }
+  return STATUS_OK;
+}
+
+static Status check_setting(const char *path, const char *kind, const char *key, const json_t *value) {
+  const bool text = json_is_string(value);
+  if (!is_name(key))
+    return status_set(STATUS_BAD_FILE, "%s: %s: \"%s\" is no option: names have letters, digits and ._=-+", path, kind, key);
+  if (!text && !json_is_number(value) && !json_is_boolean(value) && !json_is_null(value))
+    return status_set(STATUS_BAD_FILE, "%s: %s.%s: a number, a text, true, false or null is accepted", path, kind, key);
+  if (text && !is_printable(json_string_value(value)))
+    return status_set(STATUS_BAD_FILE, "%s: %s.%s: a text with control characters; remove them", path, kind, key);
+  return STATUS_OK;
+}
+
+/* Settings of `kind`, "train" or "eval"; NULL: none. BAD_FILE as well for options that the command accuracy gives by itself: theirs would
+ * be lost. */
 static Status check_settings(const char *path, const char *kind, const json_t *settings) {
   static const char *const own[] = {"data-dir", "out",       "json",
                                     "seed",     "overwrite", "resume"}; /* of training; of evaluations the first three */
   const size_t count = strcmp(kind, "train") == 0 ? sizeof own / sizeof *own : 3;
   const char *key;
   json_t *value;
-  bool good = settings == NULL || json_is_object(settings);
+  if (settings && !json_is_object(settings))
+    return status_set(STATUS_BAD_FILE, "%s: %s: an object of options and their values is accepted", path, kind);
   json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
-    good = good && is_name(key) && (json_is_boolean(value) || json_is_number(value) || json_is_string(value) || json_is_null(value));
-    good = good && (!json_is_string(value) || is_printable(json_string_value(value)));
+    TRY(check_setting(path, kind, key, value));
     for (size_t i = 0; i < count; i++)
       if (strcmp(key, own[i]) == 0)
         return status_set(STATUS_BAD_FILE,
                           "%s: \"%s\" has \"%s\", which astra-bench accuracy gives itself, from its own options; remove it", path, kind,
                           key);
   }
-  return good ? STATUS_OK : bad_file(path, "settings are options and their values: numbers, texts, true");
+  return STATUS_OK;
 }
 
-static Status read_row(Experiment *e, const char *path, json_t *object) {
+/* `path`: the file's, and the row in it. */
+static Status understand_row(Experiment *e, const char *path, json_t *object) {
   Row *row = &e->row[e->count];
-  json_error_t error;
-  json_t *x = NULL, *paper = NULL;
   const char *of = NULL, *baseline = NULL;
   *row = (Row){.figure = e->figure, .x = NAN, .paper = NAN};
-  if (json_unpack_ex(object, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?o, s?o, s?o, s?s}", "name", &row->name, "from",
-                     &row->from, "model", &row->model, "of", &of, "figure", &row->figure, "baseline", &baseline, "train", &row->train,
-                     "eval", &row->eval, "x", &x, "paper", &paper, "note", &(const char *){NULL}) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: row %d: %s", path, e->count + 1, error.text);
+  TRY(check_members(path, object, ROW_MEMBERS));
+  (void)json_unpack(object, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?o, s?F, s?F}", "name", &row->name, "from", &row->from, "model",
+                    &row->model, "of", &of, "figure", &row->figure, "baseline", &baseline, "train", &row->train, "eval", &row->eval, "x",
+                    &row->x, "paper", &row->paper);
   if (!is_name(row->name) || experiment_find_row(e, row->name) >= 0)
     return bad_file(path, "every row needs a name of its own, of letters, digits and ._=-+");
   if (row->from && row->model) return bad_file(path, "a row has \"from\" or \"model\", not both");
@@ -98,11 +180,19 @@ static Status read_row(Experiment *e, const char *path, json_t *object) {
   TRY(check_settings(path, "eval", row->eval));
   if (row->train == NULL && row->from == NULL && row->model == NULL && of == NULL)
     return bad_file(path, "a row without \"train\" needs \"from\" or \"model\"");
-  if ((x && !json_is_number(x)) || (paper && !json_is_number(paper))) return bad_file(path, "\"x\" and \"paper\" are numbers");
-  if (x) row->x = json_number_value(x);
-  if (paper) row->paper = json_number_value(paper);
   e->count++;
   return STATUS_OK;
+}
+
+static Status read_row(Experiment *e, const char *path, json_t *object) {
+  const char *name = json_string_value(json_object_get(object, "name"));
+  char *place = NULL;
+  const int made =
+      name && is_name(name) ? asprintf(&place, "%s: row \"%s\"", path, name) : asprintf(&place, "%s: row %d", path, e->count + 1);
+  if (made < 0) return status_no_memory(path, "the name of a row");
+  const Status status = understand_row(e, place, object);
+  free(place);
+  return status;
 }
 
 /* Its index among those that are there so far, or -1. */
@@ -112,25 +202,31 @@ static int find_seed(const Experiment *e, int64_t seed) {
   return -1;
 }
 
+static Status understand_quick(const char *path, const json_t *quick) {
+  char *place;
+  if (quick == NULL) return STATUS_OK;
+  if (asprintf(&place, "%s: \"quick\"", path) < 0) return status_no_memory(path, "the name of a member");
+  Status status = check_members(place, quick, QUICK_MEMBERS);
+  if (status == STATUS_OK) status = check_settings(place, "train", json_object_get(quick, "train"));
+  if (status == STATUS_OK) status = check_settings(place, "eval", json_object_get(quick, "eval"));
+  free(place);
+  return status;
+}
+
 static Status understand(Experiment *e, const char *path) {
-  json_error_t error;
   json_t *rows, *seeds, *train = NULL, *eval = NULL, *quick = NULL;
   const char *baseline = NULL, *evaluation = EVALUATIONS[0].name;
   e->scale = 1;
   e->unit = e->about = e->paper = "";
   e->x_label = "x";
-  if (json_unpack_ex(e->root, &error, JSON_STRICT, "{s:s, s?s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title",
-                     &e->title, "about", &e->about, "paper", &e->paper, "evaluation", &evaluation, "figure", &e->figure, "scale", &e->scale,
-                     "unit", &e->unit, "x_label", &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval,
-                     "quick", &quick, "rows", &rows) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: %s", path, error.text);
-  json_t *quick_train = NULL, *quick_eval = NULL;
-  if (quick && json_unpack_ex(quick, &error, JSON_STRICT, "{s?o, s?o}", "train", &quick_train, "eval", &quick_eval) != 0)
-    return status_set(STATUS_BAD_FILE, "%s: \"quick\": %s", path, error.text);
+  TRY(check_members(path, e->root, EXPERIMENT_MEMBERS));
+  (void)json_unpack(e->root, "{s:s, s?s, s?s, s?s, s:s, s?F, s?s, s?s, s?s, s:o, s?o, s?o, s?o, s:o}", "title", &e->title, "about",
+                    &e->about, "paper", &e->paper, "evaluation", &evaluation, "figure", &e->figure, "scale", &e->scale, "unit", &e->unit,
+                    "x_label", &e->x_label, "baseline", &baseline, "seeds", &seeds, "train", &train, "eval", &eval, "quick", &quick, "rows",
+                    &rows);
   TRY(check_settings(path, "train", train));
   TRY(check_settings(path, "eval", eval));
-  TRY(check_settings(path, "train", quick_train));
-  TRY(check_settings(path, "eval", quick_eval));
+  TRY(understand_quick(path, quick));
   for (size_t i = 0; i < sizeof EVALUATIONS / sizeof *EVALUATIONS; i++)
     if (strcmp(evaluation, EVALUATIONS[i].name) == 0) e->evaluation = &EVALUATIONS[i];
   if (e->evaluation == NULL)

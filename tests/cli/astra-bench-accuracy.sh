@@ -24,27 +24,44 @@ expect "unknown table" 1 --table none-such; err "no experiment is named .none-su
 ! grep -q "astra-data list" "$work/err" || report "a hint at a list without experiments"
 expect "no such file" 1 --table ./none.json; err "none.json"
 experiment ', {"name": "plain", "train": {}}' >twice.json
-expect "two rows of one name" 1 --table ./twice.json; err "twice.json: every row needs a name of its own"
+expect "two rows of one name" 1 --table ./twice.json; err 'twice.json: row "plain": every row needs a name of its own'
 experiment ', {"name": "x", "form": "plain"}' >typo.json
-expect "an unknown member" 1 --table ./typo.json; err "typo.json: row 4: .*form"
+expect "an unknown member" 1 --table ./typo.json; err 'typo.json: row "x": there is no member "form"; accepted are name, from, .*, note;'
 experiment ', {"name": "x", "from": "y"}' >from.json
-expect "a row from nowhere" 1 --table ./from.json; err '"from" must name an earlier row'
+expect "a row from nowhere" 1 --table ./from.json; err 'from.json: row "x": "from" must name an earlier row'
 experiment ', {"name": "../x", "from": "plain"}' >path.json
-expect "a name that is a path" 1 --table ./path.json; err "letters, digits"
+expect "a name that is a path" 1 --table ./path.json; err "path.json: row 4: .*letters, digits"
 experiment ', {"name": "x", "from": "plain", "model": "tiny"}' >both.json
 expect "two origins" 1 --table ./both.json; err '"from" or "model", not both'
 experiment ', {"name": "x", "from": "plain", "eval": {"layout": "a\u001b[2J"}}' >escape.json
-expect "what a terminal obeys" 1 --table ./escape.json; err "escape.json: settings are options"
+expect "what a terminal obeys" 1 --table ./escape.json; err 'escape.json: row "x": eval.layout: a text with control characters'
+for wrong in '"train": {"groups": [4]}|train.groups: a number, a text, true, false or null is accepted' '"eval": 4|eval: an object of options' '"x": "4"|x: a number is accepted' \
+  '"train": {"a b": 4}|train: "a b" is no option'; do
+  experiment ", {\"name\": \"x\", \"from\": \"plain\", ${wrong%|*}}" >wrong.json
+  expect "a wrong kind: ${wrong%|*}" 1 --table ./wrong.json; err "wrong.json: row \"x\": ${wrong#*|}"
+done
+experiment "" | sed 's/"scale"/"scales"/' >wrong.json
+expect "an unknown member of all" 1 --table ./wrong.json; err 'wrong.json: there is no member "scales"; accepted are title, .*scale, '
+experiment "" | sed 's/"figure": "top1", //' >wrong.json
+expect "no figure" 1 --table ./wrong.json; err 'wrong.json: "figure" is missing'
+experiment ', 4' >wrong.json
+expect "a row that is none" 1 --table ./wrong.json; err "wrong.json: row 4: a JSON object is accepted"
 for own in '"train": {"seed": 7}' '"train": {"out": "x"}' '"eval": {"json": false}' '"eval": {"data-dir": "x"}'; do
   experiment ", {\"name\": \"x\", \"from\": \"plain\", $own}" >own.json; key=${own#*\{}
-  expect "what would be lost: $own" 1 --table ./own.json; err "own.json: ${own%%:*} has ${key%%:*}, which astra-bench accuracy gives itself"
+  expect "what would be lost: $own" 1 --table ./own.json; err "own.json: row .x.: ${own%%:*} has ${key%%:*}, which astra-bench accuracy gives itself"
 done
 experiment "" | sed 's/"figure": "top1"/"figure": "top1,x"/' >figure.json
 expect "a figure that CSV obeys" 1 --table ./figure.json; err '"figure" is a name'
 experiment "" | sed 's/\[3, 5\]/[3, 3]/' >seeds.json
 expect "a seed twice" 1 --table ./seeds.json; err "is there twice"
 experiment "" | sed 's/"rows"/"quick": {"trian": {}}, "rows"/' >quick.json
-expect "an unknown member of quick" 1 --table ./quick.json; err '"quick": .*trian'
+expect "an unknown member of quick" 1 --table ./quick.json; err 'quick.json: "quick": there is no member "trian"; accepted are train, eval;'
+experiment "" | sed 's/"rows"/"quick": {"train": {"seed": 1}}, "rows"/' >quick.json
+expect "what would be lost in quick" 1 --table ./quick.json; err 'quick.json: "quick": "train" has "seed", which astra-bench accuracy gives itself'
+for dry in "" --dry-run; do
+  expect "quick without settings for it $dry" 1 --table ./small.json --quick ${dry:+$dry}; err '--quick: ./small.json has no "quick", the settings that make it short'
+done
+[ ! -e runs ] || report "it was run"
 expect "a seed twice on the command line" 2 --table ./small.json --seeds 1,1; err '--seeds "1,1"'
 expect "a seed that is too large" 2 --table ./small.json --seeds 99999999999999999999; err 'different whole numbers'
 expect "bad seeds" 2 --table ./small.json --seeds 1,x; err '--seeds "1,x"'
@@ -234,7 +251,7 @@ expect "the same model made here" 1 --table ./it.json --seeds 3 --out gone/famil
 
 cp -r run misspelt; rm misspelt/seed-3/G=4.eval.json; touch misspelt/seed-3/G=4.eval.json.tmp-123
 experiment ', {"name": "y", "of": "G=4", "figure": "nodes.x.bytes_sent"}' >misspelt.json
-expect "no number of a list's element" 1 --table ./misspelt.json --out misspelt --seeds 3; err 'has no number "nodes.x.bytes_sent"'
+expect "no number of a list's element" 1 --table ./misspelt.json --out misspelt --seeds 3; err 'has no number "nodes.x.bytes_sent", .*; it has .* top1, .*nodes.0.bytes_sent, '
 [ ! -e misspelt/seed-3/G=4.eval.json.tmp-123 ] || report "what a killed command left half written is still there"
 
 # Seeds that are not chosen are not run, but stay in the results, as rows do; those of the command line come to the file's.
@@ -247,7 +264,7 @@ expect "a seed that the file does not have" 0 --table ./small.json --out narrow 
 jq -e '[.rows[].seeds] == [3, 2, 1]' <"$work/out" >/dev/null && [ "$(grep -oE '^plain,[^,]*,[0-9]+' narrow/results.csv | cut -d, -f3 | xargs)" = "3 5 7" ] || report "not the file's seeds and that one"
 # What is wrong with those that are not run is told, and they are left out.
 cp narrow/seed-5/G=4.eval.json whole.json; echo '{"loss": 1}' >narrow/seed-5/G=4.eval.json; rm narrow/seed-5/plain.samples.csv
-expect "an evaluation of another seed without the figure" 0 --table ./small.json --out narrow --seeds 3 --json; err "warning: seed 5, G=4: .*has no number .top1"
+expect "an evaluation of another seed without the figure" 0 --table ./small.json --out narrow --seeds 3 --json; err "warning: seed 5, G=4: .*has no number .top1.*; it has loss$"
 jq -e '[.rows[].seeds] == [2, 1, 1]' <"$work/out" >/dev/null || report "it is not left out"
 expect "the same of a seed that is run" 1 --table ./small.json --out narrow --seeds 5; err "error: seed 5, G=4: .*has no number .top1"
 mv whole.json narrow/seed-5/G=4.eval.json
@@ -257,7 +274,8 @@ mv whole.json narrow/seed-5/G=4.train.json
 expect "samples of another seed that are gone" 0 --table ./small.json --out narrow --seeds 3 --json
 jq -e '.rows[1] | .seeds == 2 and .difference != null and .difference_low == null' <"$work/out" >/dev/null || report "an interval of samples that are not there"
 expect "the seeds of a list" 0 --list --table ./small.json --out narrow --seeds 7,3; out "^plain  *7 3$"; out "^G=2  *3$"
-expect "quick, with the file's first seed" 0 --table ./small.json --quick --dry-run; ! grep -q "seed-5" "$work/out" || report "quick takes more than a seed"
+experiment "" | sed 's/"rows"/"quick": {"train": {"max-steps": 2}}, "rows"/' >quick.json
+expect "quick, with the file's first seed" 0 --table ./quick.json --quick --dry-run; out "^astra-train .*--max-steps 2 "; ! grep -q "seed-5" "$work/out" || report "quick takes more than a seed"
 
 # The mean loss of images is a figure, too, and that at the best temperature: they tell models apart that top-1 does not.
 column=4
@@ -410,7 +428,7 @@ run "digests in one of them" 0 "$bin/astra-data" verify there --write
 cp -r models sealed
 expect "the same models" 0 --table ./models.json --out sealed; ! grep -q "training\|evaluation" "$work/err" || report "a row is made again"
 cp run/seed-5/plain/model.safetensors there/
-expect "another teacher" 1 --table ./models.json --out models; err "taught: .*from a model that has been made again since, or replaced"
+expect "another teacher" 1 --table ./models.json --out models; err "taught: .*run from a model that has been made again since, or replaced"
 cp run/seed-5/plain/model.safetensors "$ASTRA_HOME/checkpoints/installed/"
 for row in evaluated trained; do
   expect "another model for $row" 1 --table ./models.json --out models --rows $row; err "seed 3, $row: .*from a model that has been made again since, or replaced"
@@ -420,7 +438,9 @@ for commands in models/seed-3/*.commands; do jq '{train, eval}' "$commands" >wit
 for time in first second; do expect "made before models were noted, the $time time" 0 --table ./models.json --out models --json; jq -e '.rows | length == 3' <"$work/out" >/dev/null || report "not all rows"; done
 
 experiment "" 5 >small.json
-expect "other settings" 1 --table ./small.json --out run; err "run with other settings"; err "seed 3, plain"
+expect "other settings" 1 --table ./small.json --out run; err 'run with other settings, of which the first is "--max-steps 5" now, "--max-steps 4" then; give'; err "seed 3, plain"
+sed 's/"nodes": 1}/"nodes": 1, "samples": 9}/; s/"max-steps": 5/"max-steps": 4/' small.json >sampled.json
+expect "another setting" 1 --table ./sampled.json --out run; err 'of which the first is "--samples" now, "--per-sample" then; give'
 experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
 expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2: .*no-such-option"; err "bad.log"
 [ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"

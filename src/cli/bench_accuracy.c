@@ -873,7 +873,9 @@ static Status run_all(Experiment *e, const AccuracyCommand *c) {
   TRY(update_results(e, c));
   if (c->json) return results_print_json(e);
   TRY(results_print(e));
-  log_info("%s: results.md, results.csv, metrics.csv and, for rows with an x, results.png", e->folder);
+  char *chart = files_join(e->folder, RESULTS_CHART);
+  log_info("%s: results.md, results.csv, metrics.csv%s", e->folder, chart && files_exists(chart) ? ", " RESULTS_CHART : "");
+  free(chart);
   return STATUS_OK;
 }
 

@@ -556,6 +556,27 @@ json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own) 
   return all;
 }
 
+/* Whether a text of the row's settings of this kind has {data}. */
+static bool settings_use_data(const Experiment *e, const char *kind, json_t *own) {
+  const char *key;
+  json_t *value, *settings = experiment_settings(e, kind, own);
+  bool uses = false;
+  json_object_foreach(settings, key, value) {
+    uses = uses || (json_is_string(value) && strstr(json_string_value(value), "{data}") != NULL);
+  }
+  json_decref(settings);
+  return uses;
+}
+
+bool experiment_uses_data(const Experiment *e) {
+  for (const Row *row = e->row; row < e->row + e->count; row++) {
+    if (row->of >= 0) continue; /* it reads what another one has */
+    if (row->model && strstr(row->model, "{data}")) return true;
+    if ((row->train && settings_use_data(e, "train", row->train)) || settings_use_data(e, "eval", row->eval)) return true;
+  }
+  return false;
+}
+
 /* ---------------------------------------------------------------- folders */
 
 const char *experiment_suffix(const Experiment *e) { return e->quick ? "-quick" : ""; }

@@ -91,6 +91,9 @@ const char *experiment_suffix(const Experiment *e);
  * before the earlier. The caller's, with json_decref; NULL: no memory. */
 json_t *experiment_settings(const Experiment *e, const char *kind, json_t *own);
 
+/* Whether any row has {data} in its model or settings: it cannot be run without --data-dir. */
+bool experiment_uses_data(const Experiment *e);
+
 /* Whether the row is run with the seed of this index, or what an earlier command made of it is read. */
 bool experiment_is_run(const Experiment *e, int row, int seed);
 

@@ -333,8 +333,9 @@ static Status write_table(const Experiment *e, FILE *out) {
   const int seeds = count_seeds(e);
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
-  fprintf(out, "`astra-bench accuracy --table %s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
-          e->quick ? " --quick" : "", e->figure, e->unit[0] ? " in " : "", unit_name(e), seeds, text_plural(seeds));
+  fprintf(out, "`astra-bench accuracy --table %s%s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
+          e->quick ? " --quick" : "", experiment_uses_data(e) ? " --data-dir DIR" : "", e->figure, e->unit[0] ? " in " : "", unit_name(e),
+          seeds, text_plural(seeds));
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
     fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");
@@ -463,7 +464,7 @@ Status results_write(const Experiment *e) {
   TRY(write_beside(e, "results.csv", write_csv));
   TRY(write_beside(e, "metrics.csv", write_metrics));
   TRY(write_beside(e, "results.md", write_table));
-  char *chart = files_join(e->folder, "results.png");
+  char *chart = files_join(e->folder, RESULTS_CHART);
   Status status = chart ? write_chart(e, chart) : status_no_memory(NULL, "a path");
   free(chart);
   return status;

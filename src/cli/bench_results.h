@@ -4,6 +4,8 @@
 #define CLI_BENCH_RESULTS_H
 #include "cli/bench_experiment.h"
 
+#define RESULTS_CHART "results.png" /* in the experiment's folder */
+
 /* Writes results.csv (a row per run, with its command lines), metrics.csv (what the trainings logged), results.md (the table) and, where at
  * least two rows have an x, results.png into the experiment's folder. */
 Status results_write(const Experiment *e);

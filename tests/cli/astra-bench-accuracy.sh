@@ -193,6 +193,7 @@ expect "threads of the command line" 0 --table ./small.json --dry-run -t 2
 
 expect "the experiment" 0 --table ./small.json --out run
 out "^| plain | - | [0-9.]* ± [0-9.]* | - | - | 90.00 | - | 2 |$"; out "^| G=4 | 2 | [0-9.]* ± [0-9.]* | [+-]\?[0-9.]* ± [0-9.]* | [+-]\?[0-9.]* to [+-]\?[0-9.]* | 88.50 | -1.50 | 2 |$"
+err "run: results.md, results.csv, metrics.csv, results.png$"; out '^`astra-bench accuracy --table ./small.json`: '
 cmp -s "$work/out" run/results.md || report "results.md is not what was printed"
 [ "$(wc -l <run/results.csv)" = 7 ] || report "not a CSV row a run"
 [ "$(tail -n +2 run/metrics.csv | wc -l)" = "$(cat run/seed-?/*/metrics.csv | grep -vc '^step')" ] || report "metrics of other trainings, or not of all"
@@ -234,9 +235,9 @@ expect "rows with other settings beside a new one" 0 --table ./changed.json --ou
 mkdir -p here/family gone; cp -r run here/family/other
 cat >relatives.json <<'END'
 {"title": "A model made beside", "figure": "mean.distortion", "evaluation": "astra-kmeans eval", "seeds": [3], "eval": {"dataset": "synthetic:32x32:4:256"},
- "rows": [{"name": "it", "model": "{run:other/G=4}"}]}
+ "rows": [{"name": "it", "model": "{run:other/G=4}", "x": 1}]}
 END
-expect "a model of another experiment" 0 --table ./relatives.json --out here/family/relatives
+expect "a model of another experiment" 0 --table ./relatives.json --out here/family/relatives; err "here/family/relatives: results.md, results.csv, metrics.csv$"
 mv here/family gone/family
 for place in gone/family/relatives "$PWD/gone/family/relatives"; do
   expect "both moved, $place" 0 --table ./relatives.json --out "$place" --json; ! grep -q "evaluation" "$work/err" || report "it is made again"
@@ -560,6 +561,7 @@ sed 's/{run:second.G=4}/{data}\/G=4/' "$ASTRA_HOME/experiments/first.json" >"$AS
 expect "all" 1 --table all --seeds 3 --out every; out "| it | - |"; err "table 1 of 5: data"; err "table 2 of 5: second"; err "table 3 of 5: alone"; err "table 4 of 5: first"
 err "data: .*--data-dir DIR is missing"; err "third: .*every/none/seed-3/plain is not there"; err "2 of 5 tables failed, as said above: data, third"
 for table in second alone first; do [ -s every/$table/results.csv ] || report "no results of $table"; done
+expect "a table of {data}" 0 --table data --seeds 3 --data-dir every/second/seed-3 --out every/data; out '^`astra-bench accuracy --table data --data-dir DIR`: '
 rm -r every/second "$ASTRA_HOME/experiments/data.json"
 expect "a finished table whose base is gone" 0 --table first --seeds 3 --out every/first; out "| it | - |"
 sed -i 's,none/plain,fourth/it,' "$ASTRA_HOME/experiments/third.json"

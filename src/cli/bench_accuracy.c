@@ -11,6 +11,8 @@
 #include "cli/bench_list.h"
 #include "cli/bench_results.h"
 #include "cli/cli.h"
+#include "cli/infer_settings.h"
+#include "cli/train_options.h"
 #include "data/data_paths.h"
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
@@ -382,13 +384,42 @@ static char *other_command(const Experiment *e, const AccuracyCommand *c, const 
   return line;
 }
 
+/* NOT_FOUND where the other experiment is one that is found by its name, and has no such row. */
+static Status check_other_row(const RunReference *to) {
+  char name[NAME_MAX_LENGTH + 1], row[NAME_MAX_LENGTH + 1];
+  Experiment *other;
+  snprintf(name, sizeof name, "%.*s", to->experiment_length, to->experiment);
+  snprintf(row, sizeof row, "%.*s", to->row_length, to->row);
+  if (experiment_open(&other, &(ExperimentChoice){.name = name}) != STATUS_OK) return STATUS_OK;
+  const bool has = experiment_find_row(other, row) >= 0;
+  experiment_close(other);
+  if (has) return STATUS_OK;
+  return status_set(STATUS_NOT_FOUND,
+                    "{run:%s/%s}: the experiment %s has no row \"%s\"; astra-bench accuracy --list --table %s prints its rows", name, row,
+                    name, row, name);
+}
+
+/* Whether the reference is to a row that this command trains itself. */
+static bool is_own(const Experiment *e, const RunReference *to) {
+  char name[NAME_MAX_LENGTH + 1], *folder = reference_place(e, to, false);
+  snprintf(name, sizeof name, "%.*s", to->row_length, to->row);
+  const int row = experiment_find_row(e, name);
+  const bool here = folder && strcmp(folder, e->folder) == 0 && row >= 0 && e->row[row].train;
+  bool own = false;
+  for (int s = 0; s < e->seed_count && here; s++) own |= e->seeds[s] == to->seed && experiment_is_run(e, row, s);
+  free(folder);
+  return own;
+}
+
 typedef struct Checked {
   const Experiment *e;
   const AccuracyCommand *c;
+  bool ahead; /* nothing is run yet: rows of this command's own are still to be made */
 } Checked;
 
 static Status check_reference(void *context, const RunReference *to) {
   const Checked *of = context;
+  if (of->ahead && is_own(of->e, to)) return STATUS_OK;
   char *path = reference_place(of->e, to, true), *said = path ? malloc(strlen(path) + sizeof TRAINED) : NULL, *command = NULL;
   if (said) sprintf(said, "%s" TRAINED, path);
   Status status = STATUS_OK;
@@ -396,6 +427,8 @@ static Status check_reference(void *context, const RunReference *to) {
     status = status_no_memory(NULL, "a path");
   else if (files_is_dir(path) && files_exists(said)) /* an interrupted training has left a directory, too */
     status = STATUS_OK;
+  else if (check_other_row(to) != STATUS_OK)
+    status = STATUS_NOT_FOUND;
   else if ((command = other_command(of->e, of->c, to)) == NULL)
     status = status_no_memory(NULL, "a command line");
   else
@@ -405,8 +438,8 @@ static Status check_reference(void *context, const RunReference *to) {
 }
 
 /* The models that the row needs from now on, where other experiments make them. */
-static Status check_others(const Experiment *e, const AccuracyCommand *c, int row, int seed, const Job *job) {
-  Checked checked = {e, c};
+static Status check_others(const Experiment *e, const AccuracyCommand *c, int row, int seed, const Job *job, bool ahead) {
+  Checked checked = {e, c, ahead};
   return experiment_each_reference(e, row, e->seeds[seed], files_exists(job->train_result), check_reference, &checked);
 }
 
@@ -758,7 +791,7 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
   snprintf(title, sizeof title, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
   Status status = job_make(e, c, row, seed, &job);
   *anew = status == STATUS_OK && !is_done(&job);
-  if (*anew) status = check_others(e, c, row, seed, &job);
+  if (*anew) status = check_others(e, c, row, seed, &job, false);
   if (status == STATUS_OK) status = make_folder(&job);
   if (status == STATUS_OK && *anew) status = lock_row(&job, &lock);
   if (status == STATUS_OK && *anew) clean_folder(&job);
@@ -772,6 +805,52 @@ static Status run_job(const Experiment *e, const AccuracyCommand *c, int row, in
 }
 
 /* ---------------------------------------------------------------- the command */
+
+/* That a command line has options which `table` has, with values that they take. */
+static Status check_options(const Arguments *a, const char *program, int first, Option *table) {
+  const char *positional[ARGUMENTS_MAX];
+  int count;
+  const Status status = options_parse(table, a->count - first, (char **)(uintptr_t)a->list + first, positional, &count);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_FILE, "%s", program); /* of the experiment, not of this command line */
+}
+
+static Status check_training(const Job *job) {
+  TrainCommand command;
+  Option table[TRAIN_OPTIONS_MAX];
+  if (job->train.count == 0) return STATUS_OK;
+  train_options_table(&command, table);
+  return check_options(&job->train, "astra-train", 0, table);
+}
+
+/* The other evaluations' tables are their programs' own. */
+static Status check_evaluation(const Experiment *e, const Job *job) {
+  InferSettings settings;
+  Option table[INFER_OPTIONS_MAX];
+  if (strcmp(e->evaluation->name, "astra-infer eval") != 0) return STATUS_OK;
+  infer_settings_table(&settings, INFER_EVAL, table);
+  return check_options(&job->eval, e->evaluation->name, 1, table);
+}
+
+/* What can be known of a row before anything is run. */
+static Status check_row(const Experiment *e, const AccuracyCommand *c, int row, int seed) {
+  Job job;
+  Status status = job_make(e, c, row, seed, &job);
+  if (status == STATUS_OK && !is_done(&job)) {
+    status = check_training(&job);
+    if (status == STATUS_OK) status = check_evaluation(e, &job);
+    if (status == STATUS_OK && !c->dry_run) status = check_others(e, c, row, seed, &job, true);
+  }
+  job_free(&job);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "seed %lld, %s", (long long)e->seeds[seed], e->row[row].name);
+}
+
+/* A mistake in the last row is told now, not after the hours that those before it take. */
+static Status check_rows(const Experiment *e, const AccuracyCommand *c) {
+  for (int i = 0; i < e->chosen_count; i++)
+    for (int row = 0; row < e->count; row++)
+      if (e->row[row].of < 0 && e->row[row].selected) TRY(check_row(e, c, row, e->chosen[i]));
+  return STATUS_OK;
+}
 
 static Status print_plan(const Experiment *e, const AccuracyCommand *c) {
   for (int i = 0; i < e->chosen_count; i++)
@@ -893,6 +972,7 @@ static Status run_table(const AccuracyCommand *c) {
   Experiment *e;
   TRY(experiment_open(&e, &c->choice));
   Status status = check_quick(e);
+  if (status == STATUS_OK) status = check_rows(e, c);
   if (status == STATUS_OK) status = c->dry_run ? print_plan(e, c) : run_all(e, c);
   if (status == STATUS_INTERRUPTED) status_wrap(status, "what is done is kept in %s; the same command goes on", e->folder);
   experiment_close(e);

@@ -442,16 +442,31 @@ experiment "" 5 >small.json
 expect "other settings" 1 --table ./small.json --out run; err 'run with other settings, of which the first is "--max-steps 5" now, "--max-steps 4" then; give'; err "seed 3, plain"
 sed 's/"nodes": 1}/"nodes": 1, "samples": 9}/; s/"max-steps": 5/"max-steps": 4/' small.json >sampled.json
 expect "another setting" 1 --table ./sampled.json --out run; err 'of which the first is "--samples" now, "--per-sample" then; give'
-experiment ', {"name": "bad", "from": "plain", "train": {"no-such-option": 1}}' >bad.json
-expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code 2: .*no-such-option"; err "bad.log"
+# What can be known beforehand is told before anything is run: options and their values, and models that are not there.
+while IFS='|' read -r members why; do
+  experiment ", {\"name\": \"last\", \"from\": \"plain\", $members}" >later.json
+  expect "a mistake in the last row: $members" 1 --table ./later.json --seeds 3 --out later; err "seed 3, last: $why"; silent out
+  [ ! -e later ] || report "there are files of the first row"
+done <<'END'
+"train": {"no-such-option": 1}|astra-train: unknown option --no-such-option
+"train": {"max-steps": "many"}|astra-train: --max-steps
+"eval": {"node": 2}|astra-infer eval: unknown option --node; did you mean --nodes
+"train": {"teacher": "{run:other/plain}"}|other/seed-3/plain is not there, or not trained to its end; make it first: astra-bench accuracy --table other
+"train": {"teacher": "{run:cifar100-groups/G=9}"}|{run:cifar100-groups/G=9}: the experiment cifar100-groups has no row "G=9"; astra-bench accuracy --list
+END
+experiment ', {"name": "last", "from": "plain", "train": {"no-such-option": 1}}' >later.json
+expect "the same of a dry run" 1 --table ./later.json --dry-run; err "seed 3, last: astra-train: unknown option --no-such-option"; silent out
+
+experiment ', {"name": "bad", "from": "plain", "train": {"groups": 7}}' >bad.json # of 48 numbers
+expect "a program that fails" 1 --table ./bad.json --seeds 3 --out failing; err "seed 3, bad: .*astra-train: exit code [12]: .*7"; err "bad.log"
 [ "$(wc -l <failing/results.csv)" = 4 ] || report "finished rows are not in the CSV"
 # What has failed at once has made nothing: it may be run with other settings, of which the training's are not changed under an evaluation.
-experiment ', {"name": "bad", "from": "plain", "eval": {"nodes": 1000}}' >sized.json
+experiment ', {"name": "bad", "from": "plain", "eval": {"nodes": 64}}' >sized.json
 expect "another row, whose evaluation fails" 1 --table ./sized.json --seeds 3 --out failing; err "seed 3, bad: .*astra-infer: exit code"
-experiment ', {"name": "bad", "from": "plain", "train": {"max-steps": 2}, "eval": {"nodes": 1000}}' >sized.json
+experiment ', {"name": "bad", "from": "plain", "train": {"max-steps": 2}, "eval": {"nodes": 64}}' >sized.json
 expect "a training in place of none, whose evaluation fails" 1 --table ./sized.json --seeds 3 --out failing; err "bad: training"; err "seed 3, bad: .*astra-infer: exit code"
 [ -s failing/seed-3/bad.train.json ] && [ ! -e failing/seed-3/bad.part.json ] || report "no training, or its seconds are left behind"
-sed -i 's/1000/1/' sized.json
+sed -i 's/"nodes": 64/"nodes": 1/' sized.json
 expect "another evaluation of the same training" 0 --table ./sized.json --seeds 3 --out failing; ! grep -q "bad: training" "$work/err" || report "trained again"
 sed -i 's/"max-steps": 2/"max-steps": 3/' sized.json
 expect "a training that there is, with other settings" 1 --table ./sized.json --seeds 3 --out failing; err "bad: .*run with other settings"

@@ -366,6 +366,32 @@ bool files_same(const char *a, const char *b) {
   return same;
 }
 
+/* The real path of `path` or, where it does not exist, of the nearest directory above it that does (caller frees); NULL when out of memory.
+ */
+static char *nearest_place(const char *path) {
+  char *at = strdup(path), *place = NULL;
+  while (at != NULL && (place = realpath(at, NULL)) == NULL) {
+    char *slash = strrchr(at, '/');
+    if (slash == NULL) {
+      place = realpath(".", NULL);
+      break;
+    }
+    slash[slash == at] = 0; /* of "/a" the slash stays */
+  }
+  free(at);
+  return place;
+}
+
+bool files_within(const char *path, const char *folder) {
+  char *inner = nearest_place(path), *outer = realpath(folder, NULL);
+  const size_t length = outer != NULL ? strlen(outer) : 0;
+  bool within = inner != NULL && outer != NULL && strncmp(inner, outer, length) == 0;
+  if (within) within = inner[length] == 0 || inner[length] == '/' || outer[length - 1] == '/'; /* the last: of the root */
+  free(inner);
+  free(outer);
+  return within;
+}
+
 bool files_is_dir(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

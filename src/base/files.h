@@ -70,6 +70,9 @@ Status files_follow(const char *path, char **target);
 
 bool files_same(const char *a, const char *b); /* one place by two names; false where either is not there */
 
+/* Whether `path`, which need not exist, is the directory `folder` or lies in it, by whatever names; false where `folder` is not there. */
+bool files_within(const char *path, const char *folder);
+
 /* "a/b" in a fresh string (caller frees); NULL when out of memory. `b` absolute gives b. */
 char *files_join(const char *a, const char *b);
 

@@ -504,6 +504,7 @@ static Status run_init(int argc, char **argv) {
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   TRY(adapt(&kmeans));
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
+  TRY(train_out_check_data(train));
   TRY(refuse_mixture(train)); /* before the work, not after it */
   if (!kmeans.shared.overwrite) TRY(out_directory_free(train->out, OUT_CHECKPOINT, NULL));
   return with_session(&kmeans, make_codebooks);

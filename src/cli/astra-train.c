@@ -504,6 +504,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   TRY(inherit(command, table));
   if (!command->train.resumed) TRY(check_effect(&command->train, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
+  if (!command->train.resumed && !command->eval_only) TRY(train_out_check_data(&command->train));
   if (ranks_count() == 1) return STATUS_OK;
   /* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */
   if (command->dry_run || command->eval_only)

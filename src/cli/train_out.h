@@ -9,6 +9,10 @@
  * session starts or learns from. UNSUPPORTED or BAD_VALUE as tokenizer_save_check. Errors begin with "--out". */
 Status train_out_check_tokenizer(const Session *session, bool overwrite);
 
+/* BAD_USAGE where OUT is or lies in a folder that --dataset or --eval-dataset reads images or texts from: what the run writes would be
+ * taken for more of them, the next time and on --resume. */
+Status train_out_check_data(const TrainOptions *options);
+
 /* Removes what belongs to the checkpoint before and would be taken for the new one's: companions (out_directory_companion), codebooks
  * alone, adapters, the best checkpoint. What the session starts or learns from stays. */
 Status train_out_forget(const Session *session);

@@ -33,6 +33,7 @@ expect "groups that do not divide" 2 init "${tiny[@]}" --groups 5 --out none; er
 expect "more codewords than samples" 2 init "${tiny[@]}" -g 2 -k 512 --kmeans-samples 300 --out none; err "--codebook-size 512"; err "300"
 expect "no weights" 1 init --model vit-base --dataset "$data" --out none; err "vit-base"; err "astra-data get vit-base"; err "--init random"
 expect "unknown data" 2 init --model model --init random --dataset mnist; err "mnist"; err "synthetic:"
+mkdir own; expect "codebooks among the images" 2 init --model model --init random --dataset folder:own --out own/codes; err "out own/codes lies in the data set's folder own, whose files it would join; give one outside$"; rmdir own
 expect "bad synthetic data" 1 init --model model --init random --dataset synthetic:16x0:4; err "synthetic:16x0:4"
 [ ! -e none ] || report "something was made"
 expect "codebooks missing" 2 eval --dataset "$data"; err "--codebooks is missing"

@@ -69,7 +69,19 @@ expect "images for texts" 2 "${texts[@]}" --dataset cifar100-sample; err "learns
 expect "images in a folder for texts" 2 "${texts[@]}" --dataset folder:clothes; err "holds images.$"
 expect "texts behind the prefix of images" 2 "${texts[@]}" --dataset folder:articles; err "Did you mean text:articles?$"
 expect "texts for images" 2 --model tiny --init random --dataset text:articles; err "holds texts.$"
-rm -r clothes articles rows.csv "$ASTRA_HOME"
+cp -r clothes mine; touch mine/words.txt
+among() { err "out $1 lies in the data set's folder $2, whose files it would join; give one outside$"; } # OUT FOLDER
+for place in mine mine/run mine//new/run/ "$work/mine/run" clothes/../mine/run; do
+  expect "--out $place among the images" 2 --model tiny --init random --dataset folder:mine --out "$place"; among "$place" mine
+done
+for set in text:mine text-lines:mine text:rows.csv,mine; do expect "--out among $set" 2 --model tiny --init random --dataset $set --out mine/run; among mine/run mine; done
+expect "--out among texts to evaluate on" 2 --model tiny --init random --dataset text:rows.csv --eval-dataset text:mine --out mine/run; among mine/run mine
+cd mine || exit 1
+for look in "" --dry-run; do expect "the usual --out among the images $look" 2 --model ../tiny --init random --dataset folder:. $look; among 'runs/[^ ]*' .; done
+cd "$work" || exit 1
+for out in mine-too mine/../beside; do expect "--out $out beside the images" 1 --model tiny --init random --dataset folder:mine --out $out; ! grep -q "lies in" err || report "it is refused"; done
+expect "an evaluation writes nothing" 1 --model tiny --init random --dataset folder:mine --out mine --eval-only; ! grep -q "lies in" err || report "it is refused"
+rm -r clothes mine articles rows.csv "$ASTRA_HOME"
 expect "an example of what is installed" 2; err "For example: astra-train --model vit-cifar --dataset cifar100-sample --groups 8$"
 
 expect "G does not divide D" 2 "${tiny[@]}" --groups 5; err "--groups 5 does not divide the model's width 48"

@@ -402,6 +402,25 @@ static void one_place_may_have_two_names(void **state) {
   assert_false(files_same(in("place/absent"), in("place/absent")));
 }
 
+static void tells_what_lies_within(void **state) {
+  (void)state;
+  files_make_dirs(in("data/inner"));
+  files_make_dirs(in("data-too"));
+  assert_int_equal(symlink("data/inner", in("linked")), 0);
+  assert_true(files_within(in("data"), in("data/")));
+  assert_true(files_within(in("data/inner"), in("data")));
+  assert_true(files_within(in("data//absent/deeper/"), in("data")));
+  assert_true(files_within(in("linked/absent"), in("data")));
+  assert_true(files_within(in("data/absent"), "/"));
+  assert_true(files_within("/absent/deeper", "/"));
+  assert_true(files_within("absent/deeper", "."));
+  assert_true(files_within("absent", "."));
+  assert_false(files_within(in("data-too/absent"), in("data")));
+  assert_false(files_within(in("data/../absent"), in("data")));
+  assert_false(files_within(in("absent"), in("data/inner")));
+  assert_false(files_within(in("absent/deeper"), in("absent")));
+}
+
 static bool is_link(const char *path) {
   struct stat info;
   return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
@@ -665,6 +684,7 @@ int main(void) {
       cmocka_unit_test(a_name_that_is_taken_is_left_alone),
       cmocka_unit_test(a_folder_is_itself_or_a_files),
       cmocka_unit_test(a_name_stands_in_its_parent),
+      cmocka_unit_test(tells_what_lies_within),
       cmocka_unit_test(one_at_a_time_holds_a_lock),
       cmocka_unit_test(nothing_stays_open),
   };

@@ -29,6 +29,7 @@ static Status read_peers(InferCluster *cluster, const char *list) {
   const int max = WIRE_NODES - cluster->options.local;
   for (const char *at = list;; at++) {
     char text[ADDRESS_TEXT];
+    at += strspn(at, " ");
     size_t length = strcspn(at, ",");
     if (cluster->options.peer_count == max)
       return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", max, WIRE_NODES);

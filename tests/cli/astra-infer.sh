@@ -52,6 +52,7 @@ expect "eval with a stray argument" 2 eval -c model -d cifar100 red.png; err "ta
 expect "no such checkpoint" 1 -c nowhere red.png; err "nowhere"
 expect "no such directory" 1 -c ./nowhere red.png; err "checkpoint ./nowhere: there is no such directory or GGUF file; give that of a model"
 [ "$(grep -o nowhere "$work/err" | wc -l)" = 1 ] || report "$name: named more than once"
+expect "a blank behind a comma" 2 -c model --peers "127.0.0.1:1, host" red.png; err 'peers: "host" is not an address: the port is missing'
 expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
 expect "plain on four" 2 -c plain -n 4 red.png; err "--nodes 4: a plain model .*--nodes 1"; silent out
 expect "plain on as many as shares" 2 -c plain --split 3,1 red.png; err "--split 3,1: a plain model"; silent out

@@ -47,6 +47,7 @@ Status address_parse(const char *text, Address *address) {
     return parse_path(text, path, address);
   }
   if (strncmp(text, "unix:", 5) == 0) return parse_path(text, text + 5, address);
+  if (strstr(text, "://")) return refuse(text, "a scheme such as http:// is not part of one");
   const char *colon = strrchr(text, ':'), *host = text;
   size_t length = colon ? (size_t)(colon - text) : 0;
   bool brackets = *text == '[';

@@ -96,7 +96,7 @@ static void other_texts_are_refused(void **state) {
   memset(longest, 'a', sizeof longest);
   memcpy(longest + 300, ":1", 3);
   const char *const texts[] = {"",      "host",    "host:", ":80",   "host:65536", "host:-1", "host:1x", "host: 1", "::1:80",
-                               "[::1]", "[::1:80", "[]:80", "unix:", "70000",      "1e3",     "host:+1", longest};
+                               "[::1]", "[::1:80", "[]:80", "unix:", "70000",      "1e3",     "host:+1", longest,   "http://host:1"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     Address address;
     assert_int_equal(address_parse(texts[i], &address), STATUS_BAD_USAGE);
@@ -105,6 +105,8 @@ static void other_texts_are_refused(void **state) {
   Address address;
   assert_int_equal(address_parse("localhost", &address), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "\"localhost\" is not an address: the port is missing"));
+  assert_int_equal(address_parse("http://[::1]:80", &address), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), "a scheme such as http:// is not part of one"));
   assert_int_equal(address_parse("70000", &address), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "a port is a number from 0 to 65535"));
   snprintf(longest, sizeof longest, "unix:/%0120d", 1);

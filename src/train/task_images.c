@@ -143,17 +143,22 @@ static Status next_images(Session *session, TaskPart part, TaskBatch *batch) {
   return STATUS_OK;
 }
 
-/* Draws the first batch as it will be learnt. */
+/* Draws the first batch as it will be learnt; where that cannot be written, the plan stands without it. */
 static Status draw_images(Session *session, bool json, char **shown) {
   Batch batch;
   Images *images = session->source;
   (void)json;
   *shown = files_join(session->options.out, "first_batch.png");
   if (*shown == NULL) return status_no_memory(NULL, "a path");
-  TRY(files_make_dirs(session->options.out));
   TRY(loader_seek(images->loader[TASK_TRAIN], 0, 0));
   TRY(loader_next(images->loader[TASK_TRAIN], &batch));
-  return loader_sheet(&batch, &images->loading[TASK_TRAIN], *shown);
+  Status status = files_make_dirs(session->options.out);
+  if (status == STATUS_OK) status = loader_sheet(&batch, &images->loading[TASK_TRAIN], *shown);
+  if (status == STATUS_OK || status == STATUS_NO_MEMORY) return status;
+  log_warning("the first batch is not drawn: %s", status_message());
+  free(*shown);
+  *shown = NULL;
+  return STATUS_OK;
 }
 
 /* Each broken image was named when it was met. */

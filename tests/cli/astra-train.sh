@@ -152,6 +152,10 @@ for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimi
   "^time (an estimate: " "^  a training step  *[0-9.]*s$" "^  the run " \
   "^  bits per token  *64$" "^  compression against 32-bit numbers (the paper's)  *48.0$"; do out "$line"; done
 is_png dry/first_batch.png
+touch blocked
+expect "dry run where nothing can be written" 0 "${tiny[@]}" --groups 8 --dry-run --out blocked/dry; out "^parameters "; out "^time (an estimate: "
+err "warning: the first batch is not drawn: .*blocked"; ! grep -q first_batch out || report "it names a file that is not there"
+expect "and as JSON" 0 "${tiny[@]}" --groups 8 --dry-run --out blocked/dry --json; [ "$(tail -n 1 out | jq 'has("sheet"), has("parameters")' | tr '\n' ' ')" = "false true " ] || report "not a plan without a sheet"
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
 last '^\{"schema":1,"parameters":27[0-9]{5},.*"data_bytes":[0-9]+,"selftest_bytes":[1-9][0-9]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"exchange_blocks":6,"bits_per_token":480,"compression":76\.8,"compression_16bit":38\.4,"paper_number_bits":32,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'

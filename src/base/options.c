@@ -289,17 +289,48 @@ static size_t edits(const char *a, size_t a_length, const char *b, size_t b_leng
   return row[a_length][b_length];
 }
 
+/* Up to a hyphen: "batch" of "batch-size". */
+static bool begins_with(const char *whole, size_t whole_length, const char *part, size_t length) {
+  return length < whole_length && whole[length] == '-' && !memcmp(whole, part, length);
+}
+
+/* From a hyphen on: "steps" of "max-steps". */
+static bool ends_with(const char *whole, size_t whole_length, const char *part, size_t length) {
+  if (length >= whole_length) return false;
+  const char *end = whole + whole_length - length;
+  return end[-1] == '-' && !memcmp(end, part, length);
+}
+
+/* The only option whose name ends with this one; of several (link-model, loss-model) none is likelier than the others. */
+static const char *only_longer(const Option *options, const char *name, size_t length) {
+  const char *only = NULL;
+  for (const Option *option = options; !at_end(option); option++) {
+    if (option->kind == OPTION_GROUP || option->kind == OPTION_REMOVED || !ends_with(option->name, strlen(option->name), name, length))
+      continue;
+    if (only) return NULL;
+    only = option->name;
+  }
+  return only;
+}
+
+static bool is_abbreviation(const char *name, size_t length, const char *known, size_t width) {
+  return length >= 3 && length < width && !memcmp(name, known, length);
+}
+
 static Status refuse_unknown(const Option *options, const char *name, size_t length) {
   const char *nearest = NULL;
-  size_t fewest = min(3, length / 3 + 1) + 1;
+  size_t fewest = (length <= 5 ? 1 : min(3, length / 3 + 1)) + 1; /* more edits of few letters make any word of any other */
   for (const Option *option = options; !at_end(option); option++) {
     if (option->kind == OPTION_GROUP || option->kind == OPTION_REMOVED) continue;
     size_t width = strlen(option->name), distance = edits(name, length, option->name, width);
-    if (length >= 3 && length < width && !memcmp(name, option->name, length)) distance = 1; /* an abbreviation */
+    if (is_abbreviation(name, length, option->name, width) || begins_with(name, length, option->name, width) ||
+        ends_with(name, length, option->name, width))
+      distance = 1;
     if (distance >= fewest) continue;
     fewest = distance;
     nearest = option->name;
   }
+  if (!nearest) nearest = only_longer(options, name, length);
   int shown = (int)min(length, 80);
   if (nearest) return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; did you mean --%s?", shown, name, nearest);
   return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; see --help", shown, name);

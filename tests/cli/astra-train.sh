@@ -39,6 +39,8 @@ expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 
 expect "nothing" 2; err "--model is missing"; err "vit-base, vit-small, vit-tiny, vit-cifar"; err "--help"; silent out
 expect "nearly an option" 2 --modle tiny; err "unknown option --modle; did you mean --model?"
+expect "a longer name" 2 --batch-size 4; err "unknown option --batch-size; did you mean --batch?"
+expect "the end of a name" 2 --steps 4; err "unknown option --steps; did you mean --max-steps?"
 expect "no option at all" 2 --zzz; err "unknown option --zzz"
 expect "stray argument" 2 photo.png --model tiny; err 'unexpected argument "photo.png"'
 expect "no number" 2 "${tiny[@]}" --learning-rate fast; err "--learning-rate: 'fast'"; err "from 0 to 100"

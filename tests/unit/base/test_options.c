@@ -323,6 +323,11 @@ static void unknown_names_get_the_nearest(void **state) {
   check_refused("--epoch 3", "unknown option --epoch;", "did you mean --epochs?");
   check_refused("--devcies 3", "--devcies", "did you mean --devices?");
   check_refused("--data x", "--data;", "did you mean --data-dir?");
+  check_refused("--memory-size 4G", "--memory-size;", "did you mean --memory?");
+  check_refused("--dir x", "--dir;", "did you mean --data-dir?");
+  check_refused("--radio 1", "--radio;", "did you mean --ratio?");
+  check_refused("--rates 1", "unknown option --rates", "see --help"); /* two of five letters */
+  assert_null(strstr(status_message(), "did you mean"));
   check_refused("--elephants", "unknown option --elephants", "see --help");
   assert_null(strstr(status_message(), "did you mean"));
   assert_null(strstr(status_message(), "lists all")); /* which it need not */

@@ -111,6 +111,14 @@ static const struct Units {
     [OPTION_SIZE] = {{{"", 1}, {"k", 1024}, {"M", 1048576}, {"G", 1073741824}}, 0, 0x1p60, "give a size: 512M, 2G, 0, up to 1e9G"},
 };
 
+/* Of sizes M may be written MB or MiB as well. */
+static bool is_unit(OptionKind kind, const char *unit, const char *text) {
+  const size_t length = strlen(unit);
+  if (strncasecmp(text, unit, length) != 0) return false;
+  text += length;
+  return *text == 0 || (kind == OPTION_SIZE && length > 0 && (!strcasecmp(text, "B") || !strcasecmp(text, "iB")));
+}
+
 Status options_unit(OptionKind kind, const char *shown, const char *text, double *value) {
   const struct Units *units = &kinds_of_units[kind];
   char *end;
@@ -119,7 +127,7 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
   for (const Unit *unit = units->unit; begins && end != text && unit->name; unit++) {
     double all = number * unit->size;
     const bool bare = number == 0 && *end == '\0'; /* nothing is as much in any unit */
-    if ((strcasecmp(end, unit->name) != 0 && !bare) || !isfinite(all) || all < units->min || all > units->max) continue;
+    if ((!is_unit(kind, unit->name, end) && !bare) || !isfinite(all) || all < units->min || all > units->max) continue;
     *value = all;
     return STATUS_OK;
   }

@@ -460,6 +460,12 @@ static bool is_origin(const char *text) {
   return host - text > 3 && *host && !host[strcspn(host, "/?# ,\r\n")];
 }
 
+static Status check_size(const char *option, double size, double max, const char *max_text) {
+  if (size >= 1024 && size <= max) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s: from 1k to %s; %.0f bytes were given%s", option, max_text, size,
+                    size < 1024 ? ": was a unit left out, as in 32M?" : "");
+}
+
 /* With a time of 0 a client would be cut off at once, or never. */
 static Status check_limits(const Serve *s) {
   const struct {
@@ -471,8 +477,8 @@ static Status check_limits(const Serve *s) {
   if (s->cors && !is_origin(s->cors))
     return status_set(STATUS_BAD_USAGE, "--cors %s: give an origin, a scheme and a host, as https://example.org:8443, or * for any",
                       s->cors);
-  if (s->max_body < 1024 || s->max_body > 4.0 * (1 << 30)) return status_set(STATUS_BAD_USAGE, "--max-body: from 1k to 4G");
-  return s->max_header < 1024 || s->max_header > 1 << 20 ? status_set(STATUS_BAD_USAGE, "--max-header: from 1k to 1M") : STATUS_OK;
+  TRY(check_size("max-body", s->max_body, 4.0 * (1 << 30), "4G"));
+  return check_size("max-header", s->max_header, 1 << 20, "1M");
 }
 
 /* infer_run_require_options refuses options of this program for another kind of model as it does those of astra-infer. */

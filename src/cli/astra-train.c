@@ -388,6 +388,8 @@ static Status read_memory(TrainCommand *command) {
       return status_set(STATUS_BAD_USAGE, "--recompute: '%s' is not accepted; give a number of blocks up to %d, or all", text,
                         SESSION_ALL_BLOCKS);
   }
+  if (command->memory > 0 && command->memory < 1 << 20)
+    return status_set(STATUS_BAD_USAGE, "--memory: %.0f bytes are too few; give the unit, too, as in 4G", command->memory);
   if (command->memory >= 0) train->memory = command->memory;
   if (train->memory > 0 && train->recompute > 0)
     return status_set(STATUS_BAD_USAGE, "--memory chooses the number of recomputed blocks itself; it cannot be combined with --recompute");

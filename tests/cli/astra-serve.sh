@@ -77,7 +77,11 @@ expect "peers and two models" 2 -c a/x -c b/y --peers unix:x; err "one --checkpo
 expect "no such model" 1 -c nowhere/x; err "nowhere/x"
 expect "an address that is none" 2 -c "$stories" --listen a:b:c; err "--listen"
 expect "the place of workers" 2 -c "$stories" --listen local; err "listen local is where a worker"
-expect "too large bodies" 2 -c "$stories" --max-body 5G; err "max-body: from 1k to 4G"
+expect "too large bodies" 2 -c "$stories" --max-body 5G; err "max-body: from 1k to 4G; 5368709120 bytes were given$"
+expect "bodies of 32 bytes" 2 -c "$stories" --max-body 32; err "max-body: from 1k to 4G; 32 bytes were given: was a unit left out, as in 32M?$"
+expect "small headers" 2 -c "$stories" --max-header 16; err "max-header: from 1k to 1M; 16 bytes were given: was a unit left out"
+expect "the end of options for links" 2 --model x; err "unknown option --model; see --help"
+expect "an address with a scheme" 2 -c "$stories" --listen http://127.0.0.1:8080; err "listen: .http://127.0.0.1:8080. is not an address: a scheme such as http:// is not part of one"
 for origin in x example.org https://example.org/ https:// 'https://a b'; do expect "$origin as an origin" 2 -c "$stories" --cors "$origin"; err "cors .*: give an origin"; done
 printf 'short\n' >"$work/keys"
 expect "a short key" 1 -c "$stories" --api-key-file "$work/keys"; err "line 1: a key of 5 characters"

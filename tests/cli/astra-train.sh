@@ -54,6 +54,7 @@ for given in "--kmeans-tolerance 0.1" "--kmeans-restarts 3" "--kmeans-start rand
   expect "K-means of nothing: $given" 2 "${tiny[@]}" --groups 4 --codebooks nowhere $given; err "error: ${given% *} cannot be combined with --codebooks, which takes the place of K-means$"
 done
 expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
+expect "a memory of bytes" 2 "${tiny[@]}" --memory 4; err "error: --memory: 4 bytes are too few; give the unit, too, as in 4G$"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
 expect "the name of an installed checkpoint" 0 --model vit-cifar-g8 --dataset cifar100-sample --out named --dry-run; err 'weights from .*checkpoints/vit-cifar-g8'; err "astra: 8 groups of 1024"; rm -r named

@@ -295,7 +295,11 @@ static void units_are_read(void **state) {
                {"--bandwidth 9600bit --latency 1s --memory 64k", 9600, 1, 65536},
                {"--bandwidth 1000gbit --latency 0s --memory 0", 1e12, 0, 0},
                {"--latency 0", 20e6, 0, -1}, /* nothing is as much in any unit */
-               {"--bandwidth 20MBIT --latency .5MS --memory 4g", 20e6, 5e-4, 4294967296}};
+               {"--bandwidth 20MBIT --latency .5MS --memory 4g", 20e6, 5e-4, 4294967296},
+               {"--memory 4GB", 20e6, 0, 4294967296},
+               {"--memory 1.5GiB", 20e6, 0, 1610612736},
+               {"--memory 512MiB", 20e6, 0, 536870912},
+               {"--memory 64kB", 20e6, 0, 65536}};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
     assert_int_equal(parse(lines[i].line), STATUS_OK);
     assert_true(values.bandwidth == lines[i].bandwidth && fabs(values.latency - lines[i].latency) < 1e-12);
@@ -315,6 +319,9 @@ static void units_are_read(void **state) {
   check_refused("--latency 3601s", "--latency", "3600s");
   check_refused("--memory 1X", "--memory", "512M");
   check_refused("--memory lots", "--memory", "512M");
+  check_refused("--memory 4iB", "--memory", "512M");
+  check_refused("--memory 4GBB", "--memory", "512M");
+  check_refused("--bandwidth 20mbitB", "--bandwidth", "20mbit");
   check_refused("--memory 1e300", "--memory", "up to 1e9G"); /* counts of bytes are 64 bits wide */
 }
 

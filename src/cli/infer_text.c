@@ -379,8 +379,8 @@ static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g)
     if (g->end == GENERATE_CONTEXT)
       log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
     if (g->nodes < here && g->prompt_tokens < here && strategy_facts(leader_setup(leader)->strategy)->divides_tokens)
-      log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, text_plural(g->prompt_tokens), here,
-               g->nodes);
+      log_info("the prompt has %lld token%s, so only %d of %d nodes took part", (long long)g->prompt_tokens, text_plural(g->prompt_tokens),
+               g->nodes, here);
     if (!s->quiet) report_generation(stderr, job->run->leader, NULL, 0, g);
     return STATUS_OK;
   }

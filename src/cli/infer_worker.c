@@ -21,7 +21,7 @@ static Status make_key(const char *path) {
   char text[KEY_FILE_LINE + 1];
   TRY(key_file_make(path, text));
   if (path)
-    log_info("%s: copy it to each device of the cluster, readable for its owner alone", path);
+    log_info("%s: copy it to each device of the cluster, readable only by its owner", path);
   else if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
     return status_set(STATUS_IO, "cannot write the key to standard output");
   return STATUS_OK;

@@ -30,7 +30,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .min = 0, .max = INT32_MAX,
        .help = "hold out N training samples for evaluation; 0: evaluate on the test part"},
       {OPTION_INT, "train-part", 0, &t->train_part, "N", .min = 0, .max = INT32_MAX,
-       .help = "learn only from the N samples that --validation-part N holds out; 0: from all others"},
+       .help = "train only on the N samples that --validation-part N would hold out; 0: on all others"},
       {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR",
        .help = "tokenizer file or directory, or installed model (default: the model's own)"},
       {OPTION_INT, "context", 0, &t->context, "N", .min = 0, .max = 1 << 20, .help = "tokens per window of text; 0: the model's context"},
@@ -445,7 +445,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   text = NULL;
   Status status = files_exists(path)
                       ? files_read(path, OPTIONS_FILE_MAX, &text, &size)
-                      : status_set(STATUS_NOT_FOUND, "there is no run to go on with; give the --out of one that was interrupted");
+                      : status_set(STATUS_NOT_FOUND, "no run to resume here; give the --out directory of an interrupted run");
   if (status == STATUS_OK) status = check_digest(text, &size, path);
   if (status == STATUS_OK) begun_in = take_begun(text, &size);
   if (status == STATUS_OK) status = train_options_split(text, size, path, arguments, &count);

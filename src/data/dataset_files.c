@@ -226,8 +226,8 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
                                  (long long)set->count, text_plural(set->count), others, (long long)set->classes,
                                  set->classes == 1 ? "" : "es", directory,
                                  test                   ? ""
-                                 : part == DATASET_TEST ? " (every fifth image)"
-                                                        : " (but every fifth image)");
+                                 : part == DATASET_TEST ? " (the held-out fifth)"
+                                                        : " (every fifth image held out for testing)");
 }
 
 /* The folder of a split among those of `directory`, in a fresh string, or NULL. Two are an error: one would be left out. */

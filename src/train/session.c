@@ -201,12 +201,14 @@ static void choose_length(Session *session) {
     if (options->eval_every > 1) say(session, "evaluation every %lld epochs", (long long)options->eval_every);
   }
   const int64_t last = session->total_steps - 1; /* the schedule counts from 0 */
-  if (last > 0 && options->warmup >= session->total_steps)
-    snprintf(
-        session->doubt, sizeof session->doubt,
-        "--warmup %lld is as long as the run of %lld steps or longer: the learning rate never passes %.0f%% of its peak, and little is "
-        "learnt; a tenth of the run is usual",
-        (long long)options->warmup, (long long)session->total_steps, 100 * (double)last / (double)options->warmup);
+  if (last <= 0 || options->warmup < session->total_steps) return;
+  char named[96];
+  snprintf(named, sizeof named, options->resumed ? "the warm-up of %lld steps, chosen when the run began," : "--warmup %lld",
+           (long long)options->warmup);
+  snprintf(session->doubt, sizeof session->doubt,
+           "%s is as long as the run of %lld steps or longer: the learning rate never passes %.0f%% of its peak, and little is learnt; a "
+           "tenth of the run is usual",
+           named, (long long)session->total_steps, 100 * (double)last / (double)options->warmup);
 }
 
 /* ---- Tokens that are lost in training ---- */

@@ -102,7 +102,7 @@ expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lil
 [ "$(cat "$work/out")" = "Once upon a time, there was a little girl named Lily. She loved to play outside in the" ] || report "$name: another text"
 expect "stop string with an escape" 0 -c "$stories" -p "" -m 200 -q --stop '\n' --stop 'no \\ such \t text'
 [ "$(cat "$work/out")" = "$(head -1 "$stories/golden_stdout.txt")" ] || report "$name: another text"
-expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; err "^1 token on 1 of 4 nodes"; err "only the first 1 took part"
+expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; err "^1 token on 1 of 4 nodes"; err "the prompt has 1 token, so only 1 of 4 nodes took part"
 expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; err "tokens on 2 of 2 nodes"
 expect "nothing new" 0 -c llama -p "$long" -m 0; err "^0 new tokens"
 

@@ -15,11 +15,11 @@ for command in eval selftest; do
 done
 expect "version" 0 --version; out "^astra-infer [0-9]*\.[0-9]*\.[0-9]*$"
 
-expect "keygen" 0 keygen "$work/key"; silent out; err "copy it to each device"
+expect "keygen" 0 keygen "$work/key"; silent out; err "copy it to each device of the cluster, readable only by its owner$"
 [ "$(stat -c %a "$work/key")" = 600 ] || report "$name: mode $(stat -c %a "$work/key")"
 grep -qxE '[0-9a-f]{64}' "$work/key" && [ "$(wc -l <"$work/key")" = 1 ] || report "$name: not a line of 64 digits"
 cp "$work/key" "$work/key.before"
-expect "keygen again" 1 keygen "$work/key"; err "$work/key"
+expect "keygen again" 1 keygen "$work/key"; err "$work/key: already exists; a lost key cannot be recovered, so delete the file yourself first$"
 cmp -s "$work/key" "$work/key.before" || report "$name: the key has changed"
 expect "keygen to stdout" 0 keygen; out '^[0-9a-f]\{64\}$'; silent err
 cmp -s "$work/out" "$work/key" && report "$name: the same key twice"

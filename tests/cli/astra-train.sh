@@ -58,7 +58,7 @@ expect "a memory of bytes" 2 "${tiny[@]}" --memory 4; err "error: --memory: 4 by
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
 expect "the name of an installed checkpoint" 0 --model vit-cifar-g8 --dataset cifar100-sample --out named --dry-run; err 'weights from .*checkpoints/vit-cifar-g8'; err "astra: 8 groups of 1024"; rm -r named
-expect "unknown model" 2 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
+expect "unknown model" 2 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"; err "by its directory or GGUF file, or the name of an installed one"
 expect "unknown data set" 2 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"; ! grep -q "Did you mean" err || report "a guess"
 
 mkdir -p clothes/hat clothes/shoe articles "$ASTRA_HOME/datasets/own/train/dog"; touch clothes/hat/1.jpg clothes/shoe/1.PNG articles/wiki.valid.tokens rows.csv "$ASTRA_HOME/datasets/own/train/dog/1.png"
@@ -179,6 +179,8 @@ out "^15 steps, 3 per epoch: batch 16, learning rate 0.0001 after a warm-up of 3
 ! grep -q "chosen for the data" out || report "something was chosen"
 expect "a warm-up as long as the run" 0 "${little[@]}" --max-steps 4 --warmup 8 --out warm
 err "warning: --warmup 8 is as long as the run of 4 steps or longer: the learning rate never passes 38% of its peak"
+expect "and once it is resumed" 0 --resume warm --max-steps 6
+err "warning: the warm-up of 8 steps, chosen when the run began, is as long as the run of 6 steps or longer: the learning rate never passes 62% of its peak"
 expect "defaults are remembered" 0 "${little[@]}" --max-steps 8 --out remembered; silent err
 for line in --batch 8 --epochs 58 --eval-every 1 --learning-rate 0.001; do grep -qx -e "$line" remembered/training/options.txt || report "options.txt lacks $line"; done
 
@@ -713,7 +715,7 @@ echo '{"model_type": "vit"' >cut/config.json
 expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut/config.json"
 [ ! -e never ] || report "a refused run made its directory"
 
-expect "resume of nothing" 1 --resume none; err "--resume none: there is no run to go on with"
+expect "resume of nothing" 1 --resume none; err "--resume none: no run to resume here; give the --out directory of an interrupted run"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
 expect "several bit rates" 0 "${tiny[@]}" --groups 8,2 --max-steps 2 --out rates --json; rates=$(jq -c '[.rates[] | .groups]' out)

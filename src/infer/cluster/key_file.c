@@ -89,7 +89,7 @@ Status key_file_make(const char *path, char text[KEY_FILE_LINE + 1]) {
   if (!path) return STATUS_OK;
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0 && errno == EEXIST)
-    return status_set(STATUS_BAD_VALUE, "%s: is there already; a key that is lost cannot be had again, so remove it yourself first", path);
+    return status_set(STATUS_BAD_VALUE, "%s: already exists; a lost key cannot be recovered, so delete the file yourself first", path);
   if (fd < 0) return status_set(STATUS_IO, "%s: cannot make the key file: %s", path, strerror(errno));
   bool whole = write(fd, text, KEY_FILE_LINE) == KEY_FILE_LINE && fsync(fd) == 0;
   int fault = errno;

@@ -8,8 +8,10 @@
 #include "base/text.h"
 #include "cli/bench.h"
 #include "cli/bench_experiment.h"
+#include "cli/bench_figure.h"
 #include "cli/bench_list.h"
 #include "cli/bench_results.h"
+#include "cli/bench_settings.h"
 #include "cli/cli.h"
 #include "cli/infer_settings.h"
 #include "cli/train_options.h"
@@ -445,92 +447,6 @@ static Status check_others(const Experiment *e, const AccuracyCommand *c, int ro
 
 /* ---- the command lines of then and now */
 
-/* The next word of a command line, as command_line writes them, unquoted in its place; NULL behind the last. */
-static char *next_word(char **rest) {
-  char *word = *rest, *at = word, *to = word;
-  bool quoted = false;
-  if (*at == '\0') return NULL;
-  for (; *at && (quoted || *at != ' '); at++) {
-    if (*at == '\'')
-      quoted = !quoted;
-    else if (*at == '\\' && !quoted && at[1])
-      *to++ = *++at;
-    else
-      *to++ = *at;
-  }
-  *rest = at + (*at == ' ');
-  *to = '\0';
-  return word;
-}
-
-/* The next word that is a setting. The number of threads is none: results differ in their rounding alone, and machines have other numbers.
- */
-static char *next_setting(char **rest) {
-  char *word = next_word(rest);
-  while (word && strcmp(word, "--threads") == 0 && next_word(rest)) word = next_word(rest);
-  return word;
-}
-
-/* Of a path in the results' folder, or in that of another experiment beside it, what it still ends with where both have moved: from seed-S
- * or EXPERIMENT on. NULL: it is none. */
-static const char *fixed_part(const char *folder, const char *path, bool *own) {
-  const char *slash = strrchr(folder, '/');
-  const size_t length = strlen(folder), parent = slash ? (size_t)(slash - folder) + 1 : 0;
-  *own = strncmp(path, folder, length) == 0 && strncmp(path + length, "/seed-", 6) == 0;
-  if (*own) return path + length + 1;
-  if (strncmp(path, folder, parent) != 0) return NULL;
-  const size_t name = strcspn(path + parent, "/");
-  return name > 0 && strncmp(path + parent + name, "/seed-", 6) == 0 ? path + parent : NULL;
-}
-
-/* What stood in the place of the results' folder when a command line of before was written. */
-typedef struct FormerFolder {
-  const char *text; /* this many characters of it; NULL: not met yet */
-  size_t length;
-} FormerFolder;
-
-/* Whether a word of now is the same as one of before, but for the place of the results. */
-static bool same_word(const char *folder, const char *now, const char *before, FormerFolder *former) {
-  bool own;
-  const char *fixed = fixed_part(folder, now, &own);
-  if (fixed == NULL) return strcmp(now, before) == 0;
-  const size_t length = strlen(before), behind = strlen(fixed);
-  if (length < behind || strcmp(before + length - behind, fixed) != 0) return false;
-  const FormerFolder here = {before, length - behind};
-  if (here.length > 0 && before[here.length - 1] != '/') return false;
-  if (!own) return true;
-  if (former->text == NULL) *former = here;
-  return former->length == here.length && memcmp(former->text, before, here.length) == 0;
-}
-
-/* The first settings that differ, `word` of now and `was` of before (NULL: there is none), for people; with the option whose values they
- * are. A fresh string; NULL: no memory. */
-static char *describe_difference(const char *option, const char *word, const char *was) {
-  const bool values = option && word && was && strncmp(word, "--", 2) != 0 && strncmp(was, "--", 2) != 0;
-  const char *of = values ? option : "", *space = values ? " " : "";
-  char *text;
-  const int made = asprintf(&text, "\"%s%s%s\" now, \"%s%s%s\" then", of, space, word ? word : "", of, space, was ? was : "");
-  return made < 0 ? NULL : text;
-}
-
-/* Whether both command lines have the same settings. How the results' folder is spelt, and where it lay before, is none. *difference (may
- * be NULL): otherwise the first, a fresh string, or NULL for no memory. */
-static bool same_settings(const char *folder, const char *now, const char *before, char **difference) {
-  char *copy = now ? strdup(now) : NULL, *other = before ? strdup(before) : NULL, *rest = copy, *other_rest = other;
-  const char *option = NULL;
-  FormerFolder former = {0};
-  bool same = copy && other;
-  while (same) {
-    const char *word = next_setting(&rest), *was = next_setting(&other_rest);
-    if (word == NULL && was == NULL) break;
-    same = word && was && same_word(folder, word, was, &former);
-    if (!same && difference) *difference = describe_difference(option, word, was);
-    if (word && strncmp(word, "--", 2) == 0) option = word;
-  }
-  free(copy), free(other);
-  return same;
-}
-
 /* Whether anything came of it. A training that failed before its first checkpoint leaves nothing but its seconds, and begins anew. */
 static bool is_begun(const Job *job) {
   return files_exists(job->train_result) || files_exists(job->train_state) || files_exists(job->eval_result);
@@ -541,7 +457,7 @@ static bool is_begun(const Job *job) {
 static bool take_line(const Job *job, const json_t *before, const char *key, bool begun, bool kept) {
   json_t *line = json_object_get(before, key);
   if (!begun) return true;
-  if (!same_settings(job->folder, json_string_value(json_object_get(job->lines, key)), json_string_value(line), NULL)) return false;
+  if (!bench_settings_same(job->folder, json_string_value(json_object_get(job->lines, key)), json_string_value(line), NULL)) return false;
   return !kept || json_object_set(job->lines, key, line) == 0;
 }
 
@@ -584,8 +500,8 @@ static Status refuse_lines(const Job *job, const json_t *before) {
   const char *const keys[] = {"train", files_exists(job->eval_result) ? "eval" : NULL};
   char *difference = NULL;
   for (size_t i = 0; i < 2 && keys[i] && difference == NULL; i++)
-    same_settings(job->folder, json_string_value(json_object_get(job->lines, keys[i])), json_string_value(json_object_get(before, keys[i])),
-                  &difference);
+    bench_settings_same(job->folder, json_string_value(json_object_get(job->lines, keys[i])),
+                        json_string_value(json_object_get(before, keys[i])), &difference);
   const char *how = difference ? "with other settings, of which the first is " : "from a model that has been made again since, or replaced";
   status_set(STATUS_BAD_VALUE, "%s: this row was run %s%s; give another --out, or remove %s and %s.* to run it again", job->commands, how,
              difference ? difference : "", job->out, job->out);
@@ -605,54 +521,6 @@ static Status check_commands(const Job *job) {
     status = write_json(job->commands, job->lines);
   json_decref(before);
   return status;
-}
-
-/* The element of a list whose number `digits` is; NULL where it is none, or there is none. */
-static json_t *element_at(const json_t *list, const char *digits) {
-  const bool number = *digits && digits[strspn(digits, "0123456789")] == '\0';
-  return number ? json_array_get(list, (size_t)strtoul(digits, NULL, 10)) : NULL;
-}
-
-/* "a.b" of an object, "a.0" of a list; NAN where there is no number. */
-static double figure_at(const json_t *root, const char *path) {
-  char name[NAME_MAX_LENGTH];
-  while (root && *path) {
-    size_t length = strcspn(path, ".");
-    snprintf(name, sizeof name, "%.*s", (int)length, path);
-    root = json_is_array(root) ? element_at(root, name) : json_object_get(root, name);
-    path += length + (path[length] == '.');
-  }
-  return json_is_number(root) ? json_number_value(root) : NAN;
-}
-
-/* ", PATH" of each number, as figure_at takes it; of an object its own before those within, of lists those of the first element. */
-static void write_numbers(FILE *out, const char *path, json_t *value) {
-  char within[4 * NAME_MAX_LENGTH];
-  const char *key, *dot = *path ? "." : "";
-  json_t *member;
-  if (json_is_number(value)) fprintf(out, ", %s", path);
-  if (json_is_array(value)) {
-    snprintf(within, sizeof within, "%s%s0", path, dot);
-    write_numbers(out, within, json_array_get(value, 0));
-  }
-  for (int numbers = 1; numbers >= 0; numbers--) json_object_foreach(value, key, member) {
-      snprintf(within, sizeof within, "%s%s%s", path, dot, key);
-      if (json_is_number(member) == numbers && strcmp(within, "schema") != 0 && strcmp(within, "bench_seconds") != 0)
-        write_numbers(out, within, member);
-    }
-}
-
-/* BAD_FILE: what was evaluated has numbers, but not this one. */
-static Status no_figure(const char *path, const char *figure, json_t *root) {
-  char *numbers = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&numbers, &size);
-  if (out) write_numbers(out, "", root);
-  if (out && fclose(out) != 0) size = 0;
-  status_set(STATUS_BAD_FILE, "%s: has no number \"%s\", the experiment's figure; it has %s", path, figure,
-             size > 2 ? numbers + 2 : "none");
-  free(numbers);
-  return STATUS_BAD_FILE;
 }
 
 /* Runs a program and adds its seconds to the object that it printed, so that they stay when the run is read again. `before`: the seconds of
@@ -697,7 +565,7 @@ static Status train(Job *job) {
     add_option(&resume, "json", NULL);
     a = &resume;
     if (files_exists(job->train_part) && resume.status == STATUS_OK) resume.status = read_json(job->train_part, &part);
-    before = figure_at(part, "bench_seconds"); /* NAN where this program was killed, and has not noted them */
+    before = bench_figure_at(part, "bench_seconds"); /* NAN where this program was killed, and has not noted them */
     json_decref(part);
   }
   /* What it says is not what all parts took, should this program be killed; of a training that failed it is not this one's. */
@@ -713,16 +581,16 @@ static Status read_results(const Experiment *e, const Job *job, int row, Run *ru
   free(run->train_command), free(run->eval_command);
   *run = (Run){.value = NAN};
   TRY(read_json(job->eval_result, &root));
-  run->value = e->scale * figure_at(root, e->row[row].figure);
-  run->eval_seconds = figure_at(root, "bench_seconds");
+  run->value = e->scale * bench_figure_at(root, e->row[row].figure);
+  run->eval_seconds = bench_figure_at(root, "bench_seconds");
   const char *commit = json_string_value(json_object_get(root, "bench_commit"));
   snprintf(run->commit, sizeof run->commit, "%s", commit ? commit : "");
-  const Status status = isnan(run->value) ? no_figure(job->eval_result, e->row[row].figure, root) : STATUS_OK;
+  const Status status = isnan(run->value) ? bench_figure_missing(job->eval_result, e->row[row].figure, root) : STATUS_OK;
   json_decref(root);
   TRY(status);
   if (job->train.count) {
     TRY(read_json(job->train_result, &root));
-    run->train_seconds = figure_at(root, "bench_seconds");
+    run->train_seconds = bench_figure_at(root, "bench_seconds");
     json_decref(root);
   }
   run->train_command = strdup(json_string_value(json_object_get(job->lines, "train")));

@@ -97,7 +97,7 @@ typedef struct Unit {
   double size;
 } Unit;
 
-/* Units of RATE, TIME and SIZE, the smallest first. */
+/* Units of RATE, TIME, TIMEOUT and SIZE, the smallest first. */
 static const struct Units {
   Unit unit[5]; /* ends with a NULL name */
   double min, max;
@@ -108,6 +108,7 @@ static const struct Units {
                      1e12,
                      "give a rate: 20mbit, 1gbit, 500kbit, up to 1000gbit"},
     [OPTION_TIME] = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, 0, 3600, "give a time: 2ms, 1s, 50us, 0, up to 3600s"},
+    [OPTION_TIMEOUT] = {{{"ms", 1e-3}, {"", 1}, {"s", 1}}, 0, 86400, "give a time: 30, 1.5s, 500ms"},
     [OPTION_SIZE] = {{{"", 1}, {"k", 1024}, {"M", 1048576}, {"G", 1073741824}}, 0, 0x1p60, "give a size: 512M, 2G, 0, up to 1e9G"},
 };
 
@@ -136,6 +137,15 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
 
 static Status parse_unit(const Use *use, const char *value) {
   return options_unit(use->option->kind, use->shown, value, use->option->target);
+}
+
+static Status parse_timeout(const Use *use, const char *value) {
+  const Option *option = use->option;
+  double seconds;
+  TRY(options_unit(OPTION_TIMEOUT, use->shown, value, &seconds));
+  if (is_bounded(option) && !(seconds >= option->min && seconds <= option->max)) return refuse_number(use, value, "seconds");
+  *(double *)option->target = seconds;
+  return STATUS_OK;
 }
 
 /* The place of a value in a list like "even|fixed|random"; -1: it is not there. */
@@ -233,9 +243,9 @@ int options_reals(const char *text, double *list, int room) {
 
 typedef Status ParseValue(const Use *use, const char *value);
 static ParseValue *const parse_value[] = {
-    [OPTION_INT] = parse_int,     [OPTION_REAL] = parse_real,       [OPTION_TEXT] = parse_text, [OPTION_CHOICE] = parse_choice,
-    [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,     [OPTION_RATE] = parse_unit, [OPTION_TIME] = parse_unit,
-    [OPTION_SIZE] = parse_unit,   [OPTION_NUMBERS] = parse_numbers,
+    [OPTION_INT] = parse_int,     [OPTION_REAL] = parse_real,       [OPTION_TEXT] = parse_text,       [OPTION_CHOICE] = parse_choice,
+    [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,     [OPTION_RATE] = parse_unit,       [OPTION_TIME] = parse_unit,
+    [OPTION_SIZE] = parse_unit,   [OPTION_NUMBERS] = parse_numbers, [OPTION_TIMEOUT] = parse_timeout,
 };
 
 static bool is_name(const char *known, const char *name, size_t length) {
@@ -518,6 +528,7 @@ static void show_default(const Option *option, char *text, size_t room) {
   }
   case OPTION_RATE:
   case OPTION_TIME:
+  case OPTION_TIMEOUT:
   case OPTION_SIZE: { /* by the largest unit of which there is at least one */
     const double value = *(const double *)target;
     const Unit *unit = kinds_of_units[option->kind].unit, *chosen = unit;

@@ -22,6 +22,7 @@ typedef enum OptionKind {
                      several, all in ascending order; zeroes behind them */
   OPTION_RATE,    /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
   OPTION_TIME,    /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
+  OPTION_TIMEOUT, /* double *    : seconds, up to 86400, within [min, max] too: "30", "30s", "500ms" */
   OPTION_SIZE,    /* double *    : bytes, up to 2^60: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
   OPTION_REMOVED  /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
@@ -63,7 +64,8 @@ char options_asked(Option *options, int argc, char **argv);
  * alone, its name, which is the first word of `usage`. */
 void options_help(const Option *options, const char *usage, const char *about, FILE *stream);
 
-/* The value of a text for an option of kind RATE, TIME or SIZE, as options_parse reads it; BAD_USAGE begins with `shown` ("--links"). */
+/* The value of a text for an option of kind RATE, TIME, TIMEOUT or SIZE, as options_parse reads it; BAD_USAGE begins with `shown`
+ * ("--links"). */
 Status options_unit(OptionKind kind, const char *shown, const char *text, double *value);
 
 /* Lists with commas between, of 1 to `room` numbers: "3,1,1" -> list [room]. How many there are; 0: the text is no such list, be it for a

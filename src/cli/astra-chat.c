@@ -43,7 +43,7 @@ static int own_options(Chat *c, Option rows[OWN_ROWS]) {
       {OPTION_TEXT, "url", 'u', &c->url, "URL", .help = "address of a service, e.g. http://127.0.0.1:8080, or unix:PATH"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "model of the service (default: its first language model)"},
       {OPTION_TEXT, "api-key-file", 0, &c->keys, "FILE", .help = "file whose first key is sent to the service"},
-      {OPTION_TIME, "answer-timeout", 0, &c->answer_timeout, "TIME", .help = "give up a service that sends nothing for this long"},
+      {OPTION_TIMEOUT, "answer-timeout", 0, &c->answer_timeout, "TIME", .help = "give up a service that sends nothing for this long"},
       {OPTION_TEXT, "chat-template", 0, &c->template, "NAME", .help = "name of the template, where a checkpoint has several"},
       {OPTION_GROUP, .help = "Conversation:"},
       {OPTION_TEXT, "system", 's', &c->system, "TEXT", .help = "system message, which comes before all others"},

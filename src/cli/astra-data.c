@@ -1,5 +1,5 @@
-/* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set, train a tokenizer
- * and encode and decode with one (data_encode.c), verify a checkpoint.
+/* astra-data: fetch data sets and pretrained weights, list what is known and where it lies (data_list.c), look at a data set, train a
+ * tokenizer and encode and decode with one (data_encode.c), verify a checkpoint.
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
 #include "base/gguf.h"
@@ -153,7 +153,6 @@ static Status show_text(const char *name, const char *data_dir, DatasetPart part
 enum { SHEET_MAX = 64, SHEET_SIDE = 96, SHOW_BROKEN = 10 };
 
 static const char get_usage[] = "astra-data get NAME... [--dir DIR]";
-static const char list_usage[] = "astra-data list [--data-dir DIR]";
 static const char show_usage[] = "astra-data show DATASET [--part train|test] [--sheet FILE.png]";
 
 static Status no_path(void) { return status_no_memory(NULL, "a path"); }
@@ -215,59 +214,6 @@ static Status run_get(int argc, char **argv) {
   json_decref(results);
   free(names);
   return status;
-}
-
-/* ---- list ---- */
-
-/* Where a data set that can be opened, or weights that are complete, lie; NULL when nowhere. */
-static char *item_found(const DownloadItem *item, const char *data_dir) {
-  char *found = NULL;
-  if (strcmp(item->kind, "datasets") == 0) {
-    Dataset *set = NULL;
-    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) == STATUS_OK) { /* images; texts are looked for below */
-      const char *from = strstr(dataset_describe(set), "from ");
-      found = from ? strdup(from + strlen("from ")) : NULL;
-      dataset_close(set);
-      return found;
-    }
-  }
-  if (data_paths_find(item->kind, item->name, data_dir, &found) != STATUS_OK) return NULL;
-  if (download_present(item, found)) return found;
-  free(found);
-  return NULL;
-}
-
-static Status list_items(const char *data_dir, bool json) {
-  int count;
-  const DownloadItem *items = download_catalogue(&count);
-  json_t *rows = json_array();
-  for (int i = 0; i < count; i++) {
-    const DownloadItem *item = &items[i];
-    char *found = item_found(item, data_dir);
-    if (!json)
-      printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
-             printable(found));
-    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", item->name, "kind", item->kind, "about", item->about,
-                                          "licence", item->licence, "stored", json_build_string(found)));
-    free(found);
-  }
-  Status status = json ? json_build_print(json_pack("{s:O}", "items", rows)) : STATUS_OK;
-  json_decref(rows);
-  return status;
-}
-
-static Status run_list(int argc, char **argv) {
-  const char *data_dir = NULL;
-  bool json = false;
-  Option options[] = {{OPTION_GROUP, .help = "Options:"},
-                      {OPTION_TEXT, "data-dir", 0, &data_dir, "DIR", .help = "directory searched first"},
-                      {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
-                      {.kind = OPTION_GROUP}};
-  if (cli_helped(options, list_usage,
-                 "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", argc, argv))
-    return STATUS_OK;
-  TRY(cli_parse(options, argc, argv));
-  return list_items(data_dir, json);
 }
 
 /* ---- show ---- */
@@ -586,7 +532,7 @@ static Status run_verify(int argc, char **argv) {
 
 static const CliCommand *const commands[] = {
     &(const CliCommand){"get", "download, check and unpack data sets and pretrained weights", run_get},
-    &(const CliCommand){"list", "list what can be downloaded and where it is stored", run_list},
+    &data_list_command,
     &(const CliCommand){"show", "print classes, counts, samples and broken images of a data set; sizes of a text", run_show},
     &data_tokenizer_command,
     &data_encode_command,

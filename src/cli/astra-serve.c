@@ -78,17 +78,17 @@ static int own_options(Serve *s, Option rows[OWN_ROWS]) {
       {OPTION_FLAG, "drafts", 0, &s->drafts,
        .help = "hold a copy of each language model in 4 bits, with which devices here that have nothing to do draft for others"},
       {OPTION_REAL, "rate", 0, &s->rate, "N", .min = 0, .max = 1e6, .help = "requests per minute of a key or address; 0: any"},
-      {OPTION_TIME, "request-timeout", 0, &s->request_seconds, "TIME", .help = "time limit per request, its stream included; 0: none"},
+      {OPTION_TIMEOUT, "request-timeout", 0, &s->request_seconds, "TIME", .help = "time limit per request, its stream included; 0: none"},
       {OPTION_SIZE, "max-body", 0, &s->max_body, "SIZE", .help = "maximum size of a request's body"},
       {OPTION_SIZE, "max-header", 0, &s->max_header, "SIZE", .help = "maximum size of a request's header"},
-      {OPTION_TIME, "header-timeout", 0, &s->head_seconds, "TIME", .help = "time for a request's header, and between two requests"},
-      {OPTION_TIME, "body-timeout", 0, &s->body_seconds, "TIME", .help = "time for a request's body"},
-      {OPTION_TIME, "stall-timeout", 0, &s->stall_seconds, "TIME", .help = "disconnect a client that reads nothing for this long"},
+      {OPTION_TIMEOUT, "header-timeout", 0, &s->head_seconds, "TIME", .help = "time for a request's header, and between two requests"},
+      {OPTION_TIMEOUT, "body-timeout", 0, &s->body_seconds, "TIME", .help = "time for a request's body"},
+      {OPTION_TIMEOUT, "stall-timeout", 0, &s->stall_seconds, "TIME", .help = "disconnect a client that reads nothing for this long"},
       {OPTION_INT, "max-connections", 0, &s->connections, "N", .min = 1, .max = 100000, .help = "open connections"},
       {OPTION_INT, "max-connections-per-address", 0, &s->per_address, "N", .min = 0, .max = 100000,
        .help = "open connections of one address; 0: any"},
       {OPTION_INT, "http-threads", 0, &s->threads, "N", .min = 1, .max = 64, .help = "threads that read requests and write answers"},
-      {OPTION_TIME, "drain", 0, &s->drain, "TIME", .help = "time for requests under way when the service is stopped"},
+      {OPTION_TIMEOUT, "drain", 0, &s->drain, "TIME", .help = "time for requests under way when the service is stopped"},
       {OPTION_FLAG, "log", 0, &s->log, .help = "write a line of JSON to standard error for each request"}};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);

@@ -144,9 +144,10 @@ Status infer_run_find(const char *checkpoint, char **directory) {
     return status_set(STATUS_BAD_USAGE, "--checkpoint: '' is not accepted; give a directory, or the name of an installed model");
   if (!checkpoint_is_path(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
   if (!checkpoint_is_path(checkpoint))
-    return status_set(STATUS_NOT_FOUND,
-                      "--checkpoint %s: there is no such directory or GGUF file; give that of a model, or the name of an installed one",
-                      checkpoint);
+    return status_set(
+        STATUS_NOT_FOUND,
+        "--checkpoint %s: there is no such directory or GGUF file; give that of a model, or the name of an installed one (astra-data list)",
+        checkpoint);
   *directory = strdup(checkpoint);
   return *directory ? STATUS_OK : status_no_memory(NULL, "a path");
 }

@@ -86,7 +86,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse",
        .help = "a leader that calls while another is served waits or is refused"},
       {OPTION_INT, "queue", 0, &w->queue, "N", .min = 1, .max = LISTENER_MAX_QUEUE, .help = "maximum number of waiting leaders"},
-      {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .min = 5, .max = 86400,
+      {OPTION_TIMEOUT, "idle-timeout", 0, &w->idle_timeout, "TIME", .min = 5, .max = 86400,
        .help = "disconnect a leader that is silent for this long"},
       {OPTION_FLAG, "announce", 0, &w->announce, .help = "let leaders of this key find this device (--peers auto), through avahi-daemon"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "exit after the first leader"},

@@ -105,7 +105,7 @@ Status data_paths_find(const char *kind, const char *relative, const char *extra
   if (status == STATUS_NOT_FOUND) /* experiments are files of their own, which astra-data does not know */
     status_set(status, "%s not found; looked for %s (%s)", relative, text ? text : "it",
                strcmp(kind, "experiments") == 0 ? "a file of your own is given by its path, as in ./mine.json"
-                                                : "`astra-data list` shows what can be fetched");
+                                                : "`astra-data list` shows what is there and what can be fetched");
   free(text);
   return status;
 }

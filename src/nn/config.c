@@ -123,10 +123,10 @@ Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
   for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
     if (strcmp(decoders[i].name, name) == 0) return fill_decoder(config, &decoders[i], classes);
   memset(config, 0, sizeof *config);
-  return status_set(
-      strchr(name, '/') ? STATUS_NOT_FOUND : STATUS_BAD_USAGE,
-      "no model is called '%s'; known are %s; a checkpoint is named by its directory or GGUF file, or the name of an installed one", name,
-      config_preset_names());
+  return status_set(strchr(name, '/') ? STATUS_NOT_FOUND : STATUS_BAD_USAGE,
+                    "no model is called '%s'; known are %s; a checkpoint is named by its directory or GGUF file, or the name of an "
+                    "installed one (astra-data list)",
+                    name, config_preset_names());
 }
 
 /* ---- Ranges ---- */

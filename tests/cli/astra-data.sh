@@ -32,6 +32,17 @@ touch "$ASTRA_HOME/checkpoints/vit-tiny/"{config.json,preprocessor_config.json}
 expect "list, half of it there" 0 list --json; tail -n 1 "$work/out" | grep -q '"name":"vit-tiny",[^}]*"stored":null' || report "half a checkpoint counts"
 touch "$ASTRA_HOME/checkpoints/vit-tiny/model.safetensors"
 expect "list, stored" 0 list; out "stored in $ASTRA_HOME/checkpoints/vit-tiny"
+mkdir -p "$ASTRA_HOME/checkpoints/"{empty,no_model} "$work/mine"
+printf '{"weights": 1}' >"$ASTRA_HOME/checkpoints/no_model/config.json"; touch "$ASTRA_HOME/checkpoints/no_model/model.safetensors"
+cp -r "$root/checkpoints/vit-cifar-g8" "$work/mine/mine-g8"
+expect "list, installed" 0 list --data-dir "$work/mine"
+out "^mine-g8  *checkpoints  *ViT, 6 blocks of width 192, 100 classes; 8 groups, 4 devices"; out "stored in $work/mine/mine-g8"
+out "^gpt2-mini  *checkpoints  *GPT-2, 6 blocks of width 256$"
+! grep -q "^no_model\|^empty " "$work/out" || report "a folder without a model is listed"
+[ "$(grep -c "^vit-tiny " "$work/out")" = 1 ] || report "what can be fetched is listed twice"
+expect "list, installed, as JSON" 0 list --data-dir "$work/mine" --json
+jq -e --arg in "$work/mine/mine-g8" '.items[] | select(.name == "mine-g8" and .stored == $in and .kind == "checkpoints" and .licence == null)' \
+  "$work/out" >/dev/null || report "the installed checkpoint is not in the JSON"
 expect "get what is there" 0 get vit-tiny --json; err "there already"; tail -n 1 "$work/out" | grep -q '^{"schema":1,"items":\[{"name":"vit-tiny"' || report "no JSON at the end"
 expect "the same, quietly" 0 get -q vit-tiny; silent err
 

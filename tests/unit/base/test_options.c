@@ -12,12 +12,12 @@
 typedef struct Values {
   bool quiet, augment;
   int64_t epochs, offset, devices[2], groups[OPTION_NUMBERS_MAX + 2];
-  double lr, ratio, bandwidth, latency, memory;
+  double lr, ratio, bandwidth, latency, timeout, memory;
   const char *data, *style;
   int split;
 } Values;
 
-enum { OPTIONS = 18 };
+enum { OPTIONS = 19 };
 
 static Values values;
 static Option options[OPTIONS];
@@ -25,7 +25,8 @@ static const char *positional[16];
 static int count;
 
 static void reset(void) {
-  values = (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1, .bandwidth = 20e6, .memory = -1};
+  values =
+      (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1, .bandwidth = 20e6, .timeout = 30, .memory = -1};
   const Option table[OPTIONS] = {
       {.kind = OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, .help = "passes over the data"},
@@ -43,6 +44,7 @@ static void reset(void) {
       {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, .help = "crops and flips"},
       {OPTION_RATE, "bandwidth", 0, &values.bandwidth, "RATE", .help = "of a link"},
       {OPTION_TIME, "latency", 0, &values.latency, "TIME", .help = "of a link"},
+      {OPTION_TIMEOUT, "timeout", 0, &values.timeout, "TIME", NULL, 0.1, 600, .help = "of an answer"},
       {OPTION_SIZE, "memory", 0, &values.memory, "SIZE", .help = "of a device"},
       {OPTION_REMOVED, "moment", 0, .help = "it changed nothing"},
       {.kind = OPTION_GROUP},
@@ -284,6 +286,27 @@ static void choices_have_their_words(void **state) {
   }
 }
 
+static void timeouts_are_seconds_or_have_a_unit(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    double seconds;
+  } lines[] = {{"", 30}, {"--timeout 5", 5}, {"--timeout 1.5s", 1.5}, {"--timeout=500ms", 0.5}, {"--timeout .25", 0.25}};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    assert_int_equal(parse(lines[i].line), STATUS_OK);
+    assert_true(values.timeout == lines[i].seconds);
+  }
+  check_refused("--timeout 5m", "--timeout", "30, 1.5s, 500ms");
+  check_refused("--timeout -1", "--timeout", "30, 1.5s, 500ms");
+  check_refused("--timeout nan", "--timeout", "30, 1.5s, 500ms");
+  check_refused("--timeout 0", "--timeout", "from 0.1 to 600");
+  check_refused("--timeout 50ms", "--timeout", "from 0.1 to 600");
+  check_refused("--timeout 601s", "--timeout", "from 0.1 to 600");
+  double value = 7;
+  assert_int_equal(options_unit(OPTION_TIMEOUT, "--timeout", "86401", &value), STATUS_BAD_USAGE);
+  assert_true(value == 7);
+}
+
 static void units_are_read(void **state) {
   (void)state;
   static const struct {
@@ -376,6 +399,7 @@ static void the_help_shows_groups_and_defaults(void **state) {
                             "  -a, --[no-]augment            crops and flips (default on)\n"
                             "      --bandwidth RATE          of a link (default 20mbit)\n"
                             "      --latency TIME            of a link (default 0ms)\n"
+                            "      --timeout TIME            of an answer (default 30s)\n"
                             "      --memory SIZE             of a device\n");
   free(text);
   assert_null(options_find(options, "nothing"));
@@ -445,6 +469,7 @@ int main(void) {
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(removed_options_say_so),
       cmocka_unit_test(choices_have_their_words),
+      cmocka_unit_test(timeouts_are_seconds_or_have_a_unit),
       cmocka_unit_test(units_are_read),
       cmocka_unit_test(unknown_names_get_the_nearest),
       cmocka_unit_test(flags_take_no_value_and_others_need_one),

@@ -53,7 +53,7 @@ typedef struct Watcher {
   int rate;          /* in use */
   int64_t limit, width, filled;
   int64_t per_sample;
-  int64_t first;                           /* row of a sample's first token: 1 behind a class token */
+  int64_t class_rows, sent_class_rows;     /* of a sample, in front of its tokens; of these, that others see: 1 of a single class token */
   int64_t *chosen;                         /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
   int64_t taken;                           /* of them: rows of this batch, as many as still fit */
   int block_sites, first_coded, end_coded; /* of a block; config_first_coded, config_end_coded */
@@ -84,18 +84,19 @@ static Status watch_known(Exchange *self, Tape *tape, const TokenLayout *layout,
   return tape_status(tape);
 }
 
-/* Which rows of each sample: a random choice without repetition among those that are not padding. */
+/* Which rows of each sample: a random choice without repetition among those that are quantised and not padding. tokens: scratch; the class
+ * token is number -1. */
 static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, const TaskBatch *batch) {
-  int64_t rows = watcher->first + batch->tokens;
+  const int64_t rows = watcher->class_rows + batch->tokens, ahead = watcher->sent_class_rows;
   watcher->taken = 0;
   for (int64_t sample = 0; sample < batch->count; sample++) {
-    int64_t length = batch->lengths ? batch->lengths[sample] : batch->tokens;
-    for (int64_t t = 0; t < length; t++) tokens[t] = (int32_t)t;
+    const int64_t length = ahead + (batch->lengths ? batch->lengths[sample] : batch->tokens);
+    for (int64_t t = 0; t < length; t++) tokens[t] = (int32_t)(t - ahead);
     rng_shuffle(rng, tokens, length);
     for (int64_t i = 0; i < length && i < watcher->per_sample; i++) {
       const int64_t at = watcher->filled + watcher->taken;
       if (watcher->position && at < watcher->limit) watcher->position[at] = tokens[i];
-      watcher->chosen[watcher->taken++] = sample * rows + watcher->first + tokens[i];
+      watcher->chosen[watcher->taken++] = sample * rows + watcher->class_rows + tokens[i];
     }
   }
   if (watcher->taken > watcher->limit - watcher->filled) watcher->taken = watcher->limit - watcher->filled;
@@ -138,12 +139,18 @@ static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
 /* Rows that a sample gives at most. */
 static int64_t rows_per_sample(const Session *session) { return session->tokens < ROWS_PER_SAMPLE ? session->tokens : ROWS_PER_SAMPLE; }
 
+/* Of a sample: a single class token is quantised for the other devices, as tokens are. */
+static int64_t sent_class_rows(const Session *session) {
+  return session->plain_layout.class_rows > 0 && session->config->astra.class_token == CLASS_SINGLE;
+}
+
 static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
   *watcher = (Watcher){.exchange = {.begin = watch},
                        .limit = limit,
                        .width = config_site_width(session->config),
                        .per_sample = rows_per_sample(session),
-                       .first = session->plain_layout.class_rows,
+                       .class_rows = session->plain_layout.class_rows,
+                       .sent_class_rows = sent_class_rows(session),
                        .block_sites = session->emulation.block_sites,
                        .first_coded = session->emulation.first,
                        .end_coded = session->emulation.first + session->emulation.blocks};
@@ -194,7 +201,7 @@ static Status use_rate(Session *session, Watcher *watcher, int rate) {
   return session_use_rate(session, rate);
 }
 
-/* The samples' mean at each position, [T, n], less that of all, [n]; they are taken off the samples. */
+/* The samples' mean at each position, [T, n], less that of all, [n]; they are taken off the samples. A class token's position has none. */
 typedef struct PositionMeans {
   double *each, *all;
   double *turned; /* [T, n]: each in the basis of the site */
@@ -209,17 +216,19 @@ static Status take_means(const Watcher *watcher, real *samples, int64_t tokens, 
   means->turned = means->each + numbers, means->all = means->turned + numbers;
   for (int64_t row = 0; row < count; row++) {
     const int64_t at = watcher->position[row];
+    for (int64_t i = 0; i < n; i++) means->all[i] += (double)samples[row * n + i] / (double)count;
+    if (at < 0) continue;
     means->counts[at]++;
-    for (int64_t i = 0; i < n; i++) {
-      means->each[at * n + i] += (double)samples[row * n + i];
-      means->all[i] += (double)samples[row * n + i] / (double)count;
-    }
+    for (int64_t i = 0; i < n; i++) means->each[at * n + i] += (double)samples[row * n + i];
   }
   for (int64_t i = 0; i < numbers; i++) {
     const int64_t seen = means->counts[i / n];
     means->each[i] = seen > 0 ? means->each[i] / (double)seen - means->all[i % n] : 0;
   }
-  for (int64_t i = 0; i < count * n; i++) samples[i] -= (real)(means->all[i % n] + means->each[watcher->position[i / n] * n + i % n]);
+  for (int64_t i = 0; i < count * n; i++) {
+    const int64_t at = watcher->position[i / n];
+    samples[i] -= (real)(means->all[i % n] + (at >= 0 ? means->each[at * n + i % n] : 0));
+  }
   return STATUS_OK;
 }
 
@@ -414,7 +423,7 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
  * position. Either may be NULL. */
 typedef struct Known {
   const real *expected, *means; /* [limit, width], [positions, width] */
-  const int32_t *position;      /* [limit] */
+  const int32_t *position;      /* [limit]; -1: a class token, without a mean */
   int64_t width;
 } Known;
 
@@ -426,7 +435,8 @@ static Known known_of(const Session *session, const Watcher *watcher, int index)
 
 static real known_number(const Known *known, int64_t i) {
   const real expected = known->expected != NULL ? known->expected[i] : 0;
-  return known->means != NULL ? expected + known->means[known->position[i / known->width] * known->width + i % known->width] : expected;
+  const int64_t at = known->means != NULL ? known->position[i / known->width] : -1;
+  return at >= 0 ? expected + known->means[at * known->width + i % known->width] : expected;
 }
 
 /* Mean squared distance of tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site: what is
@@ -610,7 +620,7 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan) {
 static Status rows_per_batch(Session *session, int64_t *rows) {
   const TaskSource *source = session->task->source;
   const int64_t steps = session->data.steps;
-  *rows = session_batch(session) * session->tokens;
+  *rows = session_batch(session) * (session->tokens + sent_class_rows(session));
   if (source->rows == NULL || source->rows(session, TASK_TRAIN, session->tokens) == session->data.count[TASK_TRAIN] * session->tokens)
     return STATUS_OK;
   int64_t all = 0;

@@ -485,7 +485,7 @@ static Status open_work(Session *session) {
   TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
   matmul_reserve();
-  session->order = malloc((size_t)session->tokens * sizeof *session->order);
+  session->order = malloc((size_t)(session->tokens + 1) * sizeof *session->order);
   session->arena = arena_new(ARENA_BYTES);
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_no_memory(NULL, "the training arena");

@@ -170,7 +170,7 @@ struct Session {
   Tape *tape;
   int recomputed;                   /* blocks that are computed twice */
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
-  int32_t *order;                   /* [T] */
+  int32_t *order;                   /* [T + 1] */
   Share share;                      /* of every batch, from the next TaskSource.seek on: a rank's; zeroed: the whole */
   bool more_batches;                /* the micro-batch under way is not the last of its step */
   bool stop;                        /* some rank was asked to stop: as of the last step */

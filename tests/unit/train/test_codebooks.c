@@ -80,6 +80,27 @@ static void samples_are_content_tokens_of_the_plain_model(void **state) {
   session_close(&session);
 }
 
+/* A single class token is sent as tokens are: it is one of the rows that codewords are made of, and counts in the averages' sizes. */
+static void a_single_class_token_is_a_sample(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.groups = 1;
+  options.class_token = CLASS_SINGLE;
+  options.entries = options.kmeans_samples = 2 * TINY_TOKENS; /* of two images and a part of their 2 T + 2 rows */
+  Session session;
+  Activations activations;
+  tiny_open(&session, &options);
+  watch_next(&session, TASK_TRAIN, &activations);
+  assert_float_equal((double)session.emulation.site[0].ema.sizes[0], (double)BATCH * STRIDE / (double)options.entries, 1e-6);
+  int classes = 0; /* whose rows are alike in the first block */
+  for (int64_t k = 0; k < options.entries; k++)
+    for (int image = 0; image < 2; image++)
+      classes += distance(codewords_of(&session, 1) + k * TINY_WIDTH, activations.rows[1] + image * STRIDE * TINY_WIDTH) < 1e-9;
+  assert_in_range(classes, 1, 2);
+  let_go(&activations);
+  session_close(&session);
+}
+
 static void the_same_seed_gives_the_same_codebooks(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
@@ -345,6 +366,7 @@ static void more_codewords_lose_less(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(samples_are_content_tokens_of_the_plain_model),
+      cmocka_unit_test(a_single_class_token_is_a_sample),
       cmocka_unit_test(the_same_seed_gives_the_same_codebooks),
       cmocka_unit_test(averages_start_from_the_codebooks),
       cmocka_unit_test(averages_start_from_the_images_that_there_are),

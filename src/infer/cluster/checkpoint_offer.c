@@ -67,7 +67,8 @@ typedef enum CatalogueState { CATALOGUE_NEW, CATALOGUE_IS_MADE, CATALOGUE_READY 
 
 struct OfferCatalogue {
   char *checkpoint;
-  pthread_mutex_t lock; /* of state; the rest is written by the thread that makes it, and read by all once it is ready */
+  char digest[SAFE_DIGEST_TEXT]; /* of the model that the leader has (checkpoint_digest); "": not known */
+  pthread_mutex_t lock;          /* of state; the rest is written by the thread that makes it, and read by all once it is ready */
   CatalogueState state;
   OfferList list;
   int descriptors[OFFER_FILES];
@@ -166,6 +167,18 @@ static void forget_files(OfferCatalogue *catalogue) {
   catalogue->list = (OfferList){0};
 }
 
+Status offer_catalogue_open(OfferCatalogue **catalogue, const char *checkpoint) {
+  OfferCatalogue *made = *catalogue = calloc(1, sizeof *made);
+  if (made == NULL) return status_no_memory(NULL, "offering a checkpoint");
+  pthread_mutex_init(&made->lock, NULL);
+  made->checkpoint = strdup(checkpoint);
+  const Status status = made->checkpoint ? checkpoint_digest(checkpoint, made->digest) : status_no_memory(NULL, "offering a checkpoint");
+  if (status == STATUS_OK) return STATUS_OK;
+  offer_catalogue_free(made);
+  *catalogue = NULL;
+  return status;
+}
+
 void offer_catalogue_free(OfferCatalogue *catalogue) {
   if (!catalogue) return;
   forget_files(catalogue);
@@ -182,9 +195,18 @@ static CatalogueState change_state(OfferCatalogue *catalogue, CatalogueState fro
   return before;
 }
 
+/* Once the files are open: a checkpoint that is written beside the old one and renamed leaves the leader with what it has mapped. */
+static Status check_model(const OfferCatalogue *catalogue) {
+  char digest[SAFE_DIGEST_TEXT];
+  TRY(checkpoint_digest(catalogue->checkpoint, digest));
+  if (catalogue->digest[0] == '\0' || strcmp(catalogue->digest, digest) == 0) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s holds another model than when this command started: start it again", catalogue->checkpoint);
+}
+
 static Status make_catalogue(OfferCatalogue *catalogue, Pulse *pulse, void *context) {
   char why[512];
-  const Status status = list_files(catalogue, pulse, context);
+  Status status = list_files(catalogue, pulse, context);
+  if (status == STATUS_OK) status = check_model(catalogue);
   snprintf(why, sizeof why, "%s", status == STATUS_OK ? "" : status_message());
   if (status != STATUS_OK) forget_files(catalogue);
   change_state(catalogue, CATALOGUE_IS_MADE, status == STATUS_OK ? CATALOGUE_READY : CATALOGUE_NEW);
@@ -309,20 +331,10 @@ static void *run(void *context) {
   return NULL;
 }
 
-Status offer_start(Offer **out, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name) {
-  if (!*catalogue) {
-    OfferCatalogue *made = calloc(1, sizeof *made);
-    if (made) made->checkpoint = strdup(checkpoint);
-    if (made) pthread_mutex_init(&made->lock, NULL);
-    if (!made || !made->checkpoint) {
-      offer_catalogue_free(made);
-      return status_no_memory(NULL, "offering a checkpoint");
-    }
-    *catalogue = made;
-  }
+Status offer_start(Offer **out, OfferCatalogue *catalogue, Connection *connection, const char *name) {
   Offer *offer = *out = calloc(1, sizeof *offer);
   if (!offer) return status_no_memory(NULL, "offering a checkpoint");
-  offer->catalogue = *catalogue;
+  offer->catalogue = catalogue;
   snprintf(offer->name, sizeof offer->name, "%s", name);
   offer->connection = *connection; /* nothing refers to its address between two messages */
   connection_init(connection);

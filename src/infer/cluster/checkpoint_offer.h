@@ -40,17 +40,19 @@ Status offer_list(ByteCursor cursor, size_t size, OfferList *list);
 
 /* ---- the leader's side */
 
-/* The files of the checkpoint, looked at when they are first asked for. */
+/* The files of the checkpoint, looked at when they are first asked for: another model in its place by then is not offered. */
 typedef struct OfferCatalogue OfferCatalogue;
 
+/* checkpoint: a directory or a GGUF file, as the leader has just loaded it; copied. NO_MEMORY. */
+Status offer_catalogue_open(OfferCatalogue **catalogue, const char *checkpoint);
 void offer_catalogue_free(OfferCatalogue *catalogue); /* accepts NULL; after all threads have ended */
 
 /* A thread that serves one worker. */
 typedef struct Offer Offer;
 
-/* Takes over the connection of a worker that has sent its first FETCH; *connection is closed from then on. *catalogue: of `checkpoint`, a
- * directory or a GGUF file; NULL until the first one is started. name: of the worker, copied. */
-Status offer_start(Offer **offer, OfferCatalogue **catalogue, const char *checkpoint, Connection *connection, const char *name);
+/* Takes over the connection of a worker that has sent its first FETCH; *connection is closed from then on. The catalogue outlives the
+ * offer. name: of the worker, copied. */
+Status offer_start(Offer **offer, OfferCatalogue *catalogue, Connection *connection, const char *name);
 /* Once the thread has ended: OK if the worker has all files; BAD_VALUE: it refuses them, or they cannot be read; PEER, TIMEOUT; *offer
  * becomes NULL. While it serves: BUSY, or with `wait` it is asked to stop, and waited for. */
 Status offer_end(Offer **offer, bool wait);

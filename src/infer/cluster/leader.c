@@ -592,9 +592,13 @@ void leader_add_workers(Leader *leader, const Address *found, int count) {
   hold(leader);
   for (int i = 0; i < count && leader->cluster.grows; i++) {
     const int before = membership->count;
+    int place;
     if (before < membership->room && !can_divide(leader, before + 1)) membership->room = before;
-    if (!membership_add(membership, &found[i], found, count)) break;
-    if (membership->count > before) log_info("found worker %s", address_text(&found[i], text));
+    if (!membership_add(membership, &found[i], found, count, &place)) break;
+    if (place < 0) continue;
+    leader->sums.nodes[place] = (NodeStatistics){0}; /* of the lost worker whose place it takes */
+    leader->sums.rows[place] = 0;
+    log_info("found worker %s", address_text(&found[i], text));
   }
   release(leader);
 }

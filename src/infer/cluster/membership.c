@@ -213,14 +213,16 @@ static int free_place(const Membership *membership, const Address *found, int co
   return membership->count;
 }
 
-bool membership_add(Membership *membership, const Address *address, const Address *found, int count) {
+bool membership_add(Membership *membership, const Address *address, const Address *found, int count, int *place) {
   const int m = free_place(membership, found, count);
+  *place = -1;
   if (is_known(membership, address)) return true;
   if (m == membership->room) return false;
   if (m < membership->count) address_search_leave(&membership->devices[m].search);
   membership->devices[m] = (LeaderDevice){.passed = -1, .node = -1, .address = *address, .added = true};
   connection_init(&membership->devices[m].connection);
   if (m == membership->count) membership->count++;
+  *place = m;
   return true;
 }
 
@@ -283,11 +285,11 @@ static Status start_offer(Membership *membership, int m) {
   char name[MEMBERSHIP_NAME];
   device->fetches = false;
   membership_name(membership, m, name);
-  device->refused = !membership->cluster->checkpoint;
+  device->refused = membership->catalogue == NULL;
   if (device->refused)
     return status_set(STATUS_BAD_VALUE, "%s fetches its checkpoint, and this command offers none; start the worker with --checkpoint",
                       name);
-  TRY(offer_start(&device->offer, &membership->catalogue, membership->cluster->checkpoint, &device->connection, name));
+  TRY(offer_start(&device->offer, membership->catalogue, &device->connection, name));
   become(device, DEVICE_FETCHES);
   return STATUS_OK;
 }
@@ -489,6 +491,8 @@ Status membership_open(Membership *membership) {
   }
   if (RAND_bytes(membership->session, sizeof membership->session) != 1) return status_set(STATUS_IO, "no random numbers from the system");
   TRY(fork_local(membership));
+  const char *checkpoint = membership->room > membership->cluster->local ? membership->cluster->checkpoint : NULL;
+  if (checkpoint != NULL) TRY(offer_catalogue_open(&membership->catalogue, checkpoint));
   for (int m = membership->cluster->local; m < membership->count; m++) {
     Status status = call(membership, &membership->devices[m]);
     if (status != STATUS_OK) TRY(miss(membership, m, status));

@@ -75,7 +75,7 @@ typedef struct Membership {
   uint8_t session[HELLO_SESSION];
   double began;              /* clock_now, when membership_open started */
   double next_ping;          /* clock_now */
-  OfferCatalogue *catalogue; /* NULL: no worker has wanted the checkpoint */
+  OfferCatalogue *catalogue; /* NULL: there is no checkpoint to offer, or no worker to want it */
   uint8_t ping[WIRE_HEADER], bye[WIRE_HEADER];
 } Membership;
 
@@ -94,8 +94,9 @@ void membership_close(Membership *membership, bool idle);
 void membership_drop(Membership *membership, int device, bool useless);
 
 /* A worker that was found after the start, as a lost device, which is called at the next membership_poll. It takes the place of a lost one
- * that was added, too, and is not among found [count]. False: there is no room. One that is known already is passed over. */
-bool membership_add(Membership *membership, const Address *address, const Address *found, int count);
+ * that was added, too, and is not among found [count]. *place: the device that it is; -1: it is known already and passed over. False: there
+ * is no room. */
+bool membership_add(Membership *membership, const Address *address, const Address *found, int count, int *place);
 
 /* Sends PING to all connected workers if one is due. To be called regularly while waiting. */
 void membership_ping(Membership *membership);

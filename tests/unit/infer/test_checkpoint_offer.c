@@ -124,6 +124,7 @@ static void what_failed_is_tried_again(void **state) {
   assert_int_equal(make_temporary_folder(folder), 0);
   snprintf(checkpoint, sizeof checkpoint, "%s/model", folder);
   snprintf(path, sizeof path, "%s/config.json", checkpoint);
+  assert_int_equal(offer_catalogue_open(&catalogue, checkpoint), STATUS_OK);
   for (int made = 0; made < 2; made++) {
     Connection connection;
     Offer *offer;
@@ -132,7 +133,7 @@ static void what_failed_is_tried_again(void **state) {
     if (made) assert_int_equal(files_write(path, "{}", 2), STATUS_OK);
     assert_int_equal(connection_pair(pair), STATUS_OK);
     assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
-    assert_int_equal(offer_start(&offer, &catalogue, checkpoint, &connection, "a worker"), STATUS_OK);
+    assert_int_equal(offer_start(&offer, catalogue, &connection, "a worker"), STATUS_OK);
     if (made) assert_int_equal(next_kind(pair[1]), WIRE_OFFER);
     if (made) close(pair[1]);
     assert_int_equal(end_offer(&offer), made ? STATUS_PEER : STATUS_BAD_VALUE);
@@ -143,9 +144,49 @@ static void what_failed_is_tried_again(void **state) {
   assert_int_equal(remove_tree(folder), 0);
 }
 
+/* A directory with one tensor of one number. */
+static void write_model(const char *folder, char number) {
+  static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  char path[TEMPORARY_PATH + 32], file[8 + sizeof header - 1 + 4] = {sizeof header - 1};
+  memcpy(file + 8, header, sizeof header - 1);
+  file[sizeof file - 1] = number;
+  snprintf(path, sizeof path, "%s/%s", folder, CHECKPOINT_WHOLE);
+  assert_int_equal(files_write(path, file, sizeof file), STATUS_OK); /* beside it and renamed */
+}
+
+/* Whom the leader would refuse with such a model must not be given it. */
+static void another_model_in_its_place_is_not_offered(void **state) {
+  (void)state;
+  char folder[TEMPORARY_PATH];
+  OfferCatalogue *catalogue;
+  assert_int_equal(make_temporary_folder(folder), 0);
+  write_model(folder, 1);
+  assert_int_equal(offer_catalogue_open(&catalogue, folder), STATUS_OK);
+  for (int same = 0; same < 2; same++) {
+    Connection connection;
+    Offer *offer;
+    int pair[2];
+    write_model(folder, same ? 1 : 2);
+    assert_int_equal(connection_pair(pair), STATUS_OK);
+    assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
+    assert_int_equal(offer_start(&offer, catalogue, &connection, "a worker"), STATUS_OK);
+    if (same) assert_int_equal(next_kind(pair[1]), WIRE_OFFER);
+    if (same) close(pair[1]);
+    assert_int_equal(end_offer(&offer), same ? STATUS_PEER : STATUS_BAD_VALUE);
+    if (!same) assert_non_null(strstr(status_message(), "holds another model than when this command started: start it again"));
+    if (!same) close(pair[1]);
+  }
+  offer_catalogue_free(catalogue);
+  assert_int_equal(remove_tree(folder), 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_layout_is_the_documented_one), cmocka_unit_test(names_stay_in_the_folder),
-                                     cmocka_unit_test(lengths_and_sizes_are_limited),    cmocka_unit_test(slow_storage_has_time),
-                                     cmocka_unit_test(want_of_memory_is_told_as_such),   cmocka_unit_test(what_failed_is_tried_again)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_layout_is_the_documented_one),
+                                     cmocka_unit_test(names_stay_in_the_folder),
+                                     cmocka_unit_test(lengths_and_sizes_are_limited),
+                                     cmocka_unit_test(slow_storage_has_time),
+                                     cmocka_unit_test(want_of_memory_is_told_as_such),
+                                     cmocka_unit_test(what_failed_is_tried_again),
+                                     cmocka_unit_test(another_model_in_its_place_is_not_offered)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -325,6 +325,7 @@ static Status submit(Completion *c, Job *job) {
                    .sampling = c->asked.sampling,
                    .top = c->asked.top,
                    .echo = c->asked.echo,
+                   .let_in = c->next > 0,
                    .more = c->next > 0 && c->with_engine == 0,
                    .on_token = on_token,
                    .on_end = on_end,

@@ -102,16 +102,18 @@ static void note_cluster(Engine *engine) {
   s->decoding = texts > s->prefilling ? texts - s->prefilling : 0;
   for (int d = 0; d < nodes; d++) {
     EngineDevice *device = &s->devices[d];
-    const EngineDeviceState before = device->state;
     const Address *address = leader_address(engine->leader, d);
     char text[ADDRESS_TEXT];
-    snprintf(device->name, sizeof device->name, "%s", address ? address_text(address, text) : "here");
+    const char *name = address ? address_text(address, text) : "here";
+    if (strcmp(device->name, name) != 0) *device = (EngineDevice){0}; /* another worker has the place of one that was lost */
+    const EngineDeviceState before = device->state;
+    snprintf(device->name, sizeof device->name, "%s", name);
     if (!leader_worker(engine->leader, d, device->worker)) device->worker[0] = '\0';
     device->pid = (int)leader_pid(engine->leader, d);
     device->state = leader_is_here(engine->leader, d)      ? ENGINE_DEVICE_HERE
                     : leader_is_joining(engine->leader, d) ? ENGINE_DEVICE_JOINING
                                                            : ENGINE_DEVICE_GONE;
-    device->failures += before == ENGINE_DEVICE_HERE && device->state == ENGINE_DEVICE_GONE;
+    device->failures += before == ENGINE_DEVICE_HERE && device->state != ENGINE_DEVICE_HERE; /* which may be called again by now */
     device->share = all > 0 ? (double)sums->last_tokens[d] / (double)all : 0;
     device->sum = sums->nodes[d];
     device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;
@@ -649,8 +651,8 @@ static Status check_images(const Engine *engine, const EngineImages *images) {
                     (long long)engine->options.leader->batch_max);
 }
 
-/* Takes the job over. more: the length of the queue, which is a limit for new requests, does not matter. */
-static Status enqueue(Engine *engine, Job *job, bool more, uint64_t *ticket) {
+/* Takes the job over. more: the length of the queue, which is a limit for new requests, does not matter. let_in: of no new request. */
+static Status enqueue(Engine *engine, Job *job, bool more, bool let_in, uint64_t *ticket) {
   Status status = STATUS_OK;
   job->submitted = clock_now();
   pthread_mutex_lock(&engine->lock);
@@ -665,7 +667,7 @@ static Status enqueue(Engine *engine, Job *job, bool more, uint64_t *ticket) {
     engine->state.queued++;
     engine->state.submitted++;
     wake(engine);
-  } else {
+  } else if (!let_in) {
     engine->state.refused++;
   }
   pthread_mutex_unlock(&engine->lock);
@@ -699,7 +701,7 @@ Status engine_submit(Engine *engine, const EngineJob *wanted, uint64_t *ticket) 
     job->echoed = 1;
   }
   if (s->vocabulary == 0) s->vocabulary = engine->options.weights->config->vocabulary;
-  return enqueue(engine, job, wanted->more, ticket);
+  return enqueue(engine, job, wanted->more, wanted->let_in, ticket);
 }
 
 Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *ticket) {
@@ -715,7 +717,7 @@ Status engine_classify(Engine *engine, const EngineImages *wanted, uint64_t *tic
   memcpy(pixels, wanted->pixels, bytes);
   job->images = *wanted;
   job->images.pixels = pixels;
-  return enqueue(engine, job, wanted->more, ticket);
+  return enqueue(engine, job, wanted->more, wanted->more, ticket);
 }
 
 /* The lock is held. NULL: it is over. */

@@ -65,7 +65,8 @@ typedef struct EngineJob {
   Sampling sampling; /* max 0: no new token, which is of use with echo */
   int top;           /* candidates to report with each token, 0 to ENGINE_TOP; -1: no log-probabilities at all */
   bool echo;         /* report the tokens of the prompt first, with their log-probabilities if top >= 0 */
-  bool more;         /* of a request that has been let in: a full queue takes it too */
+  bool let_in;       /* of a request that has been let in: where the queue is full it asks again, and nobody has been refused */
+  bool more;         /* a full queue takes it too */
   void (*on_token)(void *context, const EngineToken *token);
   void (*on_end)(void *context, const EngineResult *result); /* last and exactly once, also after a cancel */
   void *context;
@@ -75,7 +76,7 @@ typedef struct EngineJob {
 typedef struct EngineImages {
   const float *pixels; /* [count, C, H, W], normalised, copied */
   int64_t count;
-  bool more;                                                                     /* as of EngineJob */
+  bool more;                                                                     /* of a request that has been let in, as of EngineJob */
   void (*on_end)(void *context, const real *logits, const EngineResult *result); /* logits [count, classes]; NULL after a failure */
   void *context;
 } EngineImages;

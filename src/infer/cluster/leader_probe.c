@@ -62,10 +62,9 @@ static Status lose(Probe *p, int m, Status status) {
   char name[MEMBERSHIP_NAME];
   bool known;
   p->due[m].kind = 0;
-  if (p->membership->devices[m].forked)
-    status = membership_explain(p->membership, status, status == STATUS_PEER, &known);
-  else
-    status = status_wrap(status, "%s", membership_name(p->membership, m, name));
+  known = false;
+  if (p->membership->devices[m].forked) status = membership_explain(p->membership, status, status == STATUS_PEER, &known);
+  if (!known && status != STATUS_INTERRUPTED) status = status_wrap(status, "%s", membership_name(p->membership, m, name));
   if (p->membership->cluster->on_failure == ON_FAILURE_ABORT || status == STATUS_INTERRUPTED) return status;
   log_warning("%s; going on without it", status_message());
   membership_drop(p->membership, m, false);

@@ -43,7 +43,7 @@ static Status read_reliability(const InferLinkOptions *o, TransportKind transpor
   if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
   if (r->mode == RELIABILITY_RETRANSMIT)
     return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
-  TRY(options_unit(OPTION_TIME, "--deadline", o->deadline, &r->deadline));
+  TRY(options_unit(OPTION_TIMEOUT, "--deadline", o->deadline, &r->deadline));
   return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
 }
 
@@ -298,6 +298,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
   run->cluster.options.await_fetch = true;
+  run->divided.samples = options->batch_max;
   if (needs_tables(s, run)) TRY(infer_tables_make(s->links.memory.tables, s->verbose, &run->weights));
   TRY(start_nodes(s, run, options));
   uint64_t used;

@@ -45,6 +45,18 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
   return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
+/* What a request has once, however many samples it holds: of the plan's one sample, its part. given may be NULL; the result is *links then.
+ */
+static const LinkOptions *share_constants(const InferSplit *s, DeviceMeasure *measured, int nodes, const LinkOptions *given,
+                                          LinkOptions *links) {
+  const double part = s->samples > 1 ? 1 / (double)s->samples : 1;
+  for (int d = 0; d < nodes; d++) measured[d].round_trip *= part, measured[d].profile.fixed *= part;
+  if (given == NULL) return NULL;
+  *links = *given;
+  links->latency *= part, links->jitter *= part;
+  return links;
+}
+
 /* Seconds of a sample, with the division that will be used: the best one, or that which was asked for. */
 static Status predict(const InferSplit *s, const DeviceMeasure *measured, int nodes, const LinkOptions *given, const PlanCase *plan,
                       double *seconds) {
@@ -89,18 +101,23 @@ Status infer_split_divide(void *context, const DeviceMeasure *measured, int node
   PlanCase plan = plan_of(s);
   PacketWork work;
   ModelConfig config;
-  const LinkOptions *given = s->network->shaped ? &s->network->links : NULL;
+  DeviceMeasure of_sample[WIRE_NODES];
+  LinkOptions links;
   plan.stop = asked_to_stop;
   s->nodes = nodes;
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;
+  memcpy(of_sample, measured, (size_t)nodes * sizeof *measured);
+  const LinkOptions *given = share_constants(s, of_sample, nodes, s->network->shaped ? &s->network->links : NULL, &links);
   if (packet_work_measure(&work) == STATUS_OK) plan.work = &work; /* of this device, as of one that is like it */
   if (s->rates) {
-    TRY(choose_rate(s, measured, nodes, given, &plan, &config));
+    TRY(choose_rate(s, of_sample, nodes, given, &plan, &config));
     *groups = config.astra.groups;
   }
   if (!s->wanted) return STATUS_OK;
-  TRY(planner_split(&plan, measured, nodes, given, &s->result));
+  TRY(planner_split(&plan, of_sample, nodes, given, &s->result));
+  for (int d = 0; d < nodes && s->samples > 1; d++) s->result.ends[d].latency *= (double)s->samples;
+  if (s->samples > 1) s->result.latency *= (double)s->samples;
   if (s->choose_parts) s->network->parts = s->result.parts;
   if (s->partition) TRY(partition_recount(s->partition, s->result.counts));
   for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];

@@ -19,6 +19,7 @@ typedef struct InferSplit {
   Partition *partition;  /* of images; NULL for texts: */
   TokenSplit *split;
   int64_t tokens;      /* of the largest request */
+  int64_t samples;     /* of a request; 0: one */
   double table_memory; /* of devices that are all elsewhere, for tables as this one would make; 0: this device has its own */
   bool choose_parts;
   bool all_rows; /* every token is scored, not the last or the class alone */

@@ -302,6 +302,15 @@ static void timeouts_are_seconds_or_have_a_unit(void **state) {
   check_refused("--timeout 0", "--timeout", "from 0.1 to 600");
   check_refused("--timeout 50ms", "--timeout", "from 0.1 to 600");
   check_refused("--timeout 601s", "--timeout", "from 0.1 to 600");
+  reset();
+  values.timeout = 0;
+  char *help = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&help, &size);
+  options_help(options, "program", "", stream);
+  fclose(stream);
+  assert_non_null(strstr(help, "of an answer (default 0)"));
+  free(help);
   double value = 7;
   assert_int_equal(options_unit(OPTION_TIMEOUT, "--timeout", "86401", &value), STATUS_BAD_USAGE);
   assert_true(value == 7);

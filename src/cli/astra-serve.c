@@ -73,8 +73,7 @@ static int own_options(Serve *s, Option rows[OWN_ROWS]) {
       {OPTION_INT, "sequences", 0, &s->sequences, "N", .min = 1, .max = 4096, .help = "texts decoded at a time"},
       {OPTION_SIZE, "cache-memory", 0, &s->cache, "SIZE", .help = "memory of a device for keys and values; 0: a quarter of what is free"},
       {OPTION_CHOICE, "speculate", 0, &s->speculation, .choices = "auto|lookup|off|draft",
-       .help = "guess a text's next tokens and check several at once: where it pays, always from what it has said before, never, always "
-               "by another device with nothing to do"},
+       .help = "speculative decoding; auto: where it pays; lookup: always, from the text so far; draft: always, by an idle device"},
       {OPTION_FLAG, "drafts", 0, &s->drafts,
        .help = "hold a copy of each language model in 4 bits, with which devices here that have nothing to do draft for others"},
       {OPTION_REAL, "rate", 0, &s->rate, "N", .min = 0, .max = 1e6, .help = "requests per minute of a key or address; 0: any"},

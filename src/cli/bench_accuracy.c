@@ -696,7 +696,9 @@ static Status check_evaluation(const Experiment *e, const Job *job) {
   Option table[INFER_OPTIONS_MAX];
   if (strcmp(e->evaluation->name, "astra-infer eval") != 0) return STATUS_OK;
   infer_settings_table(&settings, INFER_EVAL, table);
-  return check_options(&job->eval, e->evaluation->name, 1, table);
+  TRY(check_options(&job->eval, e->evaluation->name, 1, table));
+  if (options_given(table, "dataset")) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "nothing says what it is evaluated on: give \"dataset\" in \"eval\" of the experiment or the row");
 }
 
 /* What can be known of a row before anything is run. */

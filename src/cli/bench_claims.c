@@ -267,7 +267,7 @@ static void claim_options(const Claim *claim, ClaimCommand *command, Option opti
                    &command->checkpoint, "DIR",        .help = "directory of an ASTRA model, or the name of an installed one (required)"};
   to += train_options_select(table, data, to);
   *to++ = (Option){OPTION_INT, "samples", 0,           &command->shared.train.eval_samples,
-                   "N",        .min = 0,  .max = 1e12, .help = "first N images, texts or windows of the test part; 0: all"};
+                   "N",        .min = 0,  .max = 1e12, .help = "N images, texts or windows of the test part; 0: all"};
   *to++ = (Option){OPTION_INT, "nodes", 'n', &command->nodes, "N", .min = 0, .max = WIRE_NODES, .help = claim->nodes};
   if (claim->shares) {
     *to++ = (Option){

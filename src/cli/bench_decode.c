@@ -244,7 +244,8 @@ static Status run_decode(int argc, char **argv) {
   DecodeCommand c = {.sequences = 16, .length = 128, .rows = 1, .repeats = 10, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "model", 'm', &c.model.name, "NAME", .help = "gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
+      {OPTION_TEXT, "model", 'm', &c.model.name, "NAME",
+       .help = "preset (gpt2, llama-mini...), installed checkpoint, checkpoint directory or GGUF file"},
       {OPTION_INT, "sequences", 0, &c.sequences, "N", .min = 1, .max = MAX_SEQUENCES, .help = "maximum number of sequences per step"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 1, .max = 1 << 20, .help = "tokens before the step"},
       {OPTION_INT, "codes", 0, &c.codes, "N", .min = 0, .max = 1 << 20,

@@ -323,7 +323,7 @@ static Status run_forward(int argc, char **argv) {
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "model", 'm', &c.model.name, "NAME",
-       .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
+       .help = "preset (vit-base, gpt2, llama-mini...), installed checkpoint, checkpoint directory or GGUF file"},
       {OPTION_INT, "length", 0, &c.length, "N", .min = 0, .max = MAX_LENGTH,
        .help = "tokens per sample, an image's class token included; 0: the model's"},
       {OPTION_INT, "batch", 'b', &c.batch, "N", .min = 1, .max = 65536, .help = "samples per pass"},

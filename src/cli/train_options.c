@@ -56,10 +56,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_CHOICE, "recipe", 0, &t->recipe, .choices = "tuned|paper",
        .help = "tuned: --prediction --distill 0.5 --distill-hidden 1 for pretrained models, site x"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
-      {OPTION_FLAG, "prediction", 0, &t->prediction,
-       .help = "quantise what the block before does not tell of a token; with --rotation, which it implies"},
+      {OPTION_FLAG, "prediction", 0, &t->prediction, .help = "quantise only what the previous block does not predict; implies --rotation"},
       {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = 1024,
-       .help = "images: only the first N blocks exchange codes; 0: all; auto: 2/3 if coarse, tuned"},
+       .help = "images: only the first N blocks exchange codes; 0: all; auto: --recipe"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "token placement: raster, strided, checkerboard, random:SEED, permuted (per batch; default)"},
@@ -83,7 +82,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "share of remote tokens lost, in bursts of mean length S (default none)"},
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "initial codebooks instead of K-means"},
       {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9,
-       .help = "number of embeddings for K-means; 0: 16 K, or more for a basis"},
+       .help = "number of embeddings for K-means; 0: 16 per codeword, or more for a basis"},
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
       {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1}, /* unlisted, as above */
       {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "number of restarts; the best is kept"},
@@ -119,7 +118,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .min = 0, .max = 0.99, .help = "smoothing of the target distribution"},
       {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .min = 0, .max = 100, .help = "Beta parameter of mixup; 0: off; default: by recipe"},
       {OPTION_REAL, "cutmix", 0, &t->cutmix, "ALPHA", .min = 0, .max = 100,
-       .help = "likewise of CutMix; with --mixup one of the two per batch"},
+       .help = "Beta parameter of CutMix; 0: off; with --mixup, one of the two per batch"},
       {OPTION_REAL, "drop-path", 0, &t->drop_path, "RATE", .min = 0, .max = 0.95,
        .help = "stochastic depth: rate of dropped branches in the last block"},
       {OPTION_REAL, "ema-decay", 0, &o->average, "D", .min = 0, .max = 0.999999, .help = "decay of the weights' moving average; 0: off"},
@@ -133,10 +132,10 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "distill", 0, &t->distill, "SHARE", .min = 0, .max = 1,
        .help = "share of the targets taken from a plain teacher's probabilities; auto: see --recipe"},
       {OPTION_REAL, "distill-hidden", 0, &t->distill_hidden, "WEIGHT", .min = 0, .max = 1e6,
-       .help = "weight of the relative error of rows after blocks against a teacher's; auto: --recipe"},
+       .help = "weight of the hidden-state loss against a teacher; auto: --recipe"},
       {OPTION_TEXT, "teacher", 0, &t->teacher, "DIR", .help = "plain model to distil from (default: the weights the run starts from)"},
       {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = 1024,
-       .help = "rank of low-rank adapters, trained alone; 0: train all weights"},
+       .help = "rank of low-rank adapters; the weights are frozen; 0: train all weights"},
       {OPTION_REAL, "lora-alpha", 0, &t->lora_alpha, "ALPHA", .min = 0, .max = 1e6,
        .help = "adapter scale is ALPHA / RANK; 0: ALPHA = 2 RANK"},
       {OPTION_TEXT, "lora-targets", 0, &t->lora_targets, "LIST",
@@ -223,7 +222,9 @@ Status train_options_need_model(TrainOptions *options, const char *command) {
   }
   if (command != NULL && is_installed("checkpoints", "vit-cifar") && is_installed("datasets", "cifar100-sample"))
     snprintf(example, sizeof example, ". For example: %s --model vit-cifar --dataset cifar100-sample --groups 8", command);
-  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory%s", config_preset_names(), example);
+  return status_set(STATUS_BAD_USAGE,
+                    "--model is missing: %s, an installed checkpoint (astra-data list), or a checkpoint's directory or GGUF file%s",
+                    config_preset_names(), example);
 }
 
 /* The last part of a path or of a data set's name (clothing of folder:/data/clothing/), [*length] letters; all of one that has no parts. */

@@ -717,12 +717,46 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
                     path, difference);
 }
 
+/* The basis and predictions of the checkpoint in `folder`, in a model that has memory for nothing else. */
+static Status read_fitted(const Session *session, const char *folder, Model **model) {
+  TRY(model_new(model, session->config));
+  ParamSet *params = model_params(*model);
+  for (size_t i = 0; i < params->count; i++) params->list[i].frozen = !params->list[i].fitted;
+  TRY(param_allocate(params, false));
+  Rng rng;
+  rng_init(&rng, 0, STREAM_SAMPLES);
+  return checkpoint_load_params(*model, folder, &rng, NULL);
+}
+
+/* Of another checkpoint codewords may be of the same kind of basis and yet of another one: each is fitted to its own samples, and trained.
+ */
+static Status compare_fitted(const Session *session, const char *path, const char *folder) {
+  Model *model = NULL;
+  Status status = read_fitted(session, folder, &model);
+  const ParamSet *mine = model_params(session->model);
+  bool same = true;
+  for (size_t i = 0; status == STATUS_OK && i < mine->count && same; i++) {
+    const Param *here = &mine->list[i], *there = &model_params(model)->list[i];
+    if (!here->fitted || here->tensor.value == NULL) continue;
+    same = memcmp(here->tensor.value, there->tensor.value, (size_t)tensor_count(&here->tensor) * sizeof(real)) == 0;
+  }
+  model_free(model);
+  if (status != STATUS_OK || same) return status;
+  return status_set(STATUS_BAD_USAGE,
+                    "the codebooks of %s are of another basis than this run's: both were fitted, to other samples or other weights; give "
+                    "--model %s to start from that checkpoint, or codebooks made for this model (astra-kmeans init)",
+                    path, folder);
+}
+
 static Status check_basis(const Session *session, const char *path) {
   ModelConfig theirs;
   char *folder = files_folder(path), *config = folder ? files_join(folder, "config.json") : NULL;
   Status status = config ? STATUS_OK : status_no_memory(NULL, "a path");
   if (status == STATUS_OK && files_exists(config) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     status = compare_basis(session->config, &theirs, path, folder);
+    const bool fitted = theirs.astra.rotation && session->report.unfitted == 0 && session->use != SESSION_PLAN; /* a plan has no numbers */
+    if (status == STATUS_OK && fitted && session->origin != NULL && !files_same(folder, session->origin))
+      status = compare_fitted(session, path, folder);
     config_release(&theirs);
   }
   free(folder);

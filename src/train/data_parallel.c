@@ -437,8 +437,6 @@ static Status open_sums(DataParallel *parallel) {
   ParamSet *params = parallel->params;
   const TrainOptions *options = &session->options;
   Optimizer *optimizer = &session->optimizer;
-  if (options->shard_optimizer && options->optimizer.kind == OPTIMIZER_MUON)
-    return status_set(STATUS_BAD_USAGE, "--optimizer muon needs whole matrices: leave --shard-optimizer out");
   if (options->shard_optimizer) { /* slices begin where chunks of the optimizer do, so that each chunk is one rank's */
     parallel->cuts = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->cuts);
     parallel->own = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->own);

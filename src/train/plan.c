@@ -258,11 +258,28 @@ static double selftest_mapped(Session *session) {
   return numbers * (double)safe_dtype_bytes((SafeDtype)session->options.dtype);
 }
 
-/* A self-test's samples through a model of the same configuration, on all devices: adapters are folded in, and parameters are address
- * space. */
+/* A self-test's samples through a model of the same configuration, on all devices, with each bit rate: adapters are folded in, and
+ * parameters are address space. */
+static Status answer_at_all_rates(Session *session, Model *model, const TaskBatch *batch, const TokenLayout *layout) {
+  Emulation *emulation = &session->emulation;
+  const bool exchange = session_astra(session);
+  Status status = STATUS_OK;
+  for (int rate = exchange ? emulation->rates - 1 : 0; rate >= 0 && status == STATUS_OK; rate--) {
+    Tensor *loss;
+    if (exchange) {
+      status = model_use_rate(model, config_rate_groups(session->config, rate));
+      emulate_use_rate(emulation, rate);
+      emulate_begin_step(emulation, false);
+    }
+    if (status == STATUS_OK)
+      session->task->head->answer(model, session->tape, batch, layout, exchange ? &emulation->exchange : NULL, &loss);
+  }
+  if (exchange) emulate_use_rate(emulation, config_rate(session->config));
+  return status == STATUS_OK ? tape_status(session->tape) : status;
+}
+
 static Status plan_answer(Session *session, Model *model, TrainPlan *plan) {
   TaskBatch batch;
-  Tensor *loss;
   const size_t floor = arena_mark(session->arena);
   const uint64_t look = session->emulation.look;
   const TokenLayout *layout = &session->plain_layout;
@@ -271,7 +288,6 @@ static Status plan_answer(Session *session, Model *model, TrainPlan *plan) {
   if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
   TRY(task_lay_plain(session, batch.tokens));
   if (session_astra(session)) {
-    emulate_begin_step(&session->emulation, false);
     layout = &session->layout;
     TRY(device_map_place(&session->layout, session->config, batch.tokens, session->config->astra.devices, session->order));
   }
@@ -279,11 +295,10 @@ static Status plan_answer(Session *session, Model *model, TrainPlan *plan) {
   tape_use_bf16(session->tape, false); /* as the self-test computes */
   tape_record(session->tape, false);
   watch_arenas(session);
-  session->task->head->answer(model, session->tape, &batch, layout, session_astra(session) ? &session->emulation.exchange : NULL, &loss);
+  const Status status = answer_at_all_rates(session, model, &batch, layout);
   plan->selftest_activations = watched(session, floor);
   tape_use_bf16(session->tape, bf16);
   session->emulation.look = look;
-  Status status = tape_status(session->tape);
   tape_clear(session->tape);
   matmul_reset_count();
   return status;

@@ -92,7 +92,7 @@ static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const
   Rng *rng = &session->mixup_rng;
   bool paste = options->cutmix > 0 && (options->mixup == 0 || rng_next(rng) >> 63);
   double alpha = paste ? options->cutmix : options->mixup, a = rng_gamma(rng, alpha), b = rng_gamma(rng, alpha);
-  double share = a + b > 0 ? a / (a + b) : 0.5;
+  double share = a + b > 0 ? a / (a + b) : (double)(rng_next(rng) >> 63); /* both underflow where alpha is small: it is 0 or 1 */
   if (pixels == NULL) return NULL;
   Tensor *mixed = tape_tensor(tape, pixels->dims, pixels->shape);
   int32_t *other = tape_alloc(tape, (size_t)batch->count * sizeof *other);
@@ -217,7 +217,8 @@ static void teach_classes(Session *session, const TaskBatch *batch, Tensor *pixe
   tape_record(tape, false);
   Tensor *encoded = teacher_rows(session, batch, pixels, outputs);
   if (batch->ids != NULL) encoded = last_rows(tape, encoded, batch);
-  Tensor *logits = encoded ? model_classify(session->teacher.model, tape, encoded) : NULL;
+  const bool answers = encoded != NULL && session->options.distill > 0; /* or its rows alone teach */
+  Tensor *logits = answers ? model_classify(session->teacher.model, tape, encoded) : NULL;
   tape_record(tape, true);
   if (logits == NULL) return;
   const int64_t classes = tensor_width(logits);
@@ -310,8 +311,11 @@ static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenL
   if (is_taught(session)) { /* the teacher's rows [B, T, D'] and the table [V, D'] that makes logits of them */
     input.outputs = follow_rows(session, batch, layout);
     tape_record(tape, false);
-    options.teacher = teacher_rows(session, batch, NULL, input.outputs);
-    options.teacher_table = model_token_table(session->teacher.model, tape);
+    Tensor *taught = teacher_rows(session, batch, NULL, input.outputs);
+    if (session->options.distill > 0) { /* or its rows alone teach */
+      options.teacher = taught;
+      options.teacher_table = model_token_table(session->teacher.model, tape);
+    }
     tape_record(tape, true);
     if (tape_status(tape) != STATUS_OK) return NULL;
   }

@@ -72,14 +72,15 @@ Status teacher_open(Session *session) {
   const char *path = options->teacher ? options->teacher : session->origin;
   ModelConfig config;
   const bool wanted = options->distill > 0 || options->distill_hidden > 0;
+  const char *option = options->distill > 0 ? "--distill" : "--distill-hidden";
   if (!wanted && options->teacher && session_learns(session))
-    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5");
+    return status_set(STATUS_BAD_USAGE, "--teacher is for --distill SHARE, e.g. --distill 0.5, and --distill-hidden WEIGHT");
   if (!wanted || !session_learns(session)) return STATUS_OK;
   if (path == NULL || session_is_scratch(path))
-    return status_set(STATUS_BAD_USAGE, "--distill needs a teacher: name a trained plain model with --teacher DIR");
+    return status_set(STATUS_BAD_USAGE, "%s needs a teacher: name a trained plain model with --teacher DIR", option);
   const bool described = options->teacher != NULL;
   Status status = described ? config_load(&config, path) : config_copy(&config, session->config);
-  if (status != STATUS_OK) return status_wrap(status, described ? "--teacher" : "--distill");
+  if (status != STATUS_OK) return status_wrap(status, "%s", described ? "--teacher" : option);
   Teacher *teacher = &session->teacher;
   config.astra.groups = config.astra.rate_count = 0;
   status = described ? check_teacher(session, &config, path) : check_own_teacher(session);
@@ -96,5 +97,5 @@ Status teacher_open(Session *session) {
     status = checkpoint_map_params(teacher->model, path, &teacher->mapping);
     if (status == STATUS_OK) status = model_pack_weights(teacher->model, tape_uses_bf16(session->tape));
   }
-  return status == STATUS_OK ? status : status_wrap(status, "--distill");
+  return status == STATUS_OK ? status : status_wrap(status, "%s", option);
 }

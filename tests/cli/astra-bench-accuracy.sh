@@ -54,6 +54,8 @@ experiment "" | sed 's/"figure": "top1"/"figure": "top1,x"/' >figure.json
 expect "a figure that CSV obeys" 1 --table ./figure.json; err '"figure" is a name'
 experiment "" | sed 's/\[3, 5\]/[3, 3]/' >seeds.json
 expect "a seed twice" 1 --table ./seeds.json; err "is there twice"
+experiment ', {"name": "x", "from": "plain", "eval": {"dataset": null}}' >blind.json
+expect "an evaluation of nothing" 1 --table ./blind.json; err 'x: nothing says what it is evaluated on: give "dataset" in "eval"'
 experiment "" | sed 's/"rows"/"quick": {"trian": {}}, "rows"/' >quick.json
 expect "an unknown member of quick" 1 --table ./quick.json; err 'quick.json: "quick": there is no member "trian"; accepted are train, eval;'
 experiment "" | sed 's/"rows"/"quick": {"train": {"seed": 1}}, "rows"/' >quick.json

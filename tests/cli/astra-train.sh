@@ -113,6 +113,9 @@ expect "codebooks of a plain model" 2 "${tiny[@]}" --groups 0 --codebooks nowher
 expect "too many threads" 2 "${tiny[@]}" --threads 257; err "from 0 to 256"
 expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
 expect "Muon of adapters" 2 "${tiny[@]}" --lora 2 --optimizer muon --dry-run; err "adapters are AdamW's: leave --optimizer muon out"
+expect "Muon of divided states" 2 "${tiny[@]}" --optimizer muon --shard-optimizer --dry-run; err "muon needs whole matrices: leave --shard-optimizer out"
+expect "adapters of untrained weights" 2 "${tiny[@]}" --lora 2 --init random --dry-run; err "--init random has none that are trained"
+expect "a hidden-state loss without a teacher" 2 "${tiny[@]}" --groups 4 --init random --distill-hidden 1 --dry-run; err "--distill-hidden needs a teacher"
 expect "scale of no adapters" 2 "${tiny[@]}" --lora-alpha 8; err "--lora-alpha is for --lora RANK"
 expect "crops without augmentation" 2 "${tiny[@]}" --no-augment --crop-min 0.5; err "--crop-min is for --augment"
 for mixing in mixup cutmix; do # of an image with itself

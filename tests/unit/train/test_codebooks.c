@@ -211,7 +211,7 @@ static void refuse(const TrainOptions *options, const char *books, const char *t
 static void codebooks_of_another_basis_are_refused(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
-  char plain[256], predicted[256], weights[300];
+  char plain[256], predicted[256], another[256], weights[300];
   Session session;
   tiny_set_out(&options, plain, "plain");
   tiny_open(&session, &options);
@@ -223,12 +223,18 @@ static void codebooks_of_another_basis_are_refused(void **state) {
   tiny_check(tiny_save(&session));
   session_close(&session);
   snprintf(weights, sizeof weights, "%s/model.safetensors", predicted);
+  options.seed++; /* a basis of the same kind, fitted to other samples */
+  tiny_set_out(&options, another, "another");
+  tiny_open(&session, &options);
+  tiny_check(tiny_save(&session));
+  session_close(&session);
 
   options.prediction = false;
   refuse(&options, predicted, "rotation (there true, here false), prediction (there true, here false), position_mean");
   refuse(&options, weights, "prediction (there true, here false)"); /* a file: what lies beside it */
   options.model = predicted, options.prediction = true;
   refuse(&options, plain, "rotation (there false, here true)");
+  refuse(&options, another, "both were fitted, to other samples or other weights");
   options.plain_prediction = true; /* as an earlier version computes with the same weights */
   refuse(&options, predicted, "position_mean (there true, here false)");
   options.plain_prediction = false;

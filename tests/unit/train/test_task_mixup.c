@@ -89,6 +89,21 @@ static void mixup_alone_blends(void **state) {
   close_bench();
 }
 
+/* A small alpha mixes next to nothing, however small it is: shares are at 0 or 1, each as often. */
+static void a_small_alpha_takes_one_image_or_the_other(void **state) {
+  (void)state;
+  CrossEntropy target;
+  int own_images = 0;
+  open_bench(0.001, 0);
+  for (int i = 0; i < BATCHES; i++) {
+    mix(&target);
+    assert_true(target.mix[0] < 0.01 || target.mix[0] > 0.99);
+    own_images += target.mix[0] > 0.5;
+  }
+  assert_in_range(own_images, BATCHES / 2 - 75, BATCHES / 2 + 75);
+  close_bench();
+}
+
 /* With alpha = 1 shares are uniform: as a box that is cut off at a border is smaller, the mean is above a half. */
 static void cutmix_alone_pastes(void **state) {
   (void)state;
@@ -120,7 +135,7 @@ static void both_take_turns_at_random(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mixup_alone_blends), cmocka_unit_test(cutmix_alone_pastes),
-                                     cmocka_unit_test(both_take_turns_at_random)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mixup_alone_blends), cmocka_unit_test(a_small_alpha_takes_one_image_or_the_other),
+                                     cmocka_unit_test(cutmix_alone_pastes), cmocka_unit_test(both_take_turns_at_random)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -487,12 +487,12 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE, "--%s: codebooks are those of %s: --groups makes new ones with K-means", name, train->codebooks);
   if (train->shard_optimizer && train->optimizer.kind == OPTIMIZER_MUON)
     return status_set(STATUS_BAD_USAGE, "--optimizer muon needs whole matrices: leave --shard-optimizer out");
-  if (train->lora_rank > 0 && train->init != NULL && session_is_scratch(train->init))
-    return status_set(STATUS_BAD_USAGE,
-                      "--lora leaves the weights as they are, and --init %s has none that are trained: leave one of them out", train->init);
   if (train->lora_rank > 0 && train->optimizer.kind == OPTIMIZER_MUON)
     return status_set(STATUS_BAD_USAGE, "--optimizer muon moves the matrices of blocks, which --lora freezes, and adapters are AdamW's: "
                                         "leave --optimizer muon out");
+  if (train->lora_rank > 0 && train->init != NULL && session_is_scratch(train->init))
+    return status_set(STATUS_BAD_USAGE,
+                      "--lora leaves the weights as they are, and --init %s has none that are trained: leave one of them out", train->init);
   return STATUS_OK;
 }
 

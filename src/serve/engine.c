@@ -105,7 +105,8 @@ static void note_cluster(Engine *engine) {
     const Address *address = leader_address(engine->leader, d);
     char text[ADDRESS_TEXT];
     const char *name = address ? address_text(address, text) : "here";
-    if (strcmp(device->name, name) != 0) *device = (EngineDevice){0}; /* another worker has the place of one that was lost */
+    if (strncmp(device->name, name, sizeof device->name - 1) != 0) /* another worker has the place of one that was lost */
+      *device = (EngineDevice){0};
     const EngineDeviceState before = device->state;
     snprintf(device->name, sizeof device->name, "%s", name);
     if (!leader_worker(engine->leader, d, device->worker)) device->worker[0] = '\0';

@@ -108,7 +108,7 @@ static const struct Units {
                      1e12,
                      "give a rate: 20mbit, 1gbit, 500kbit, up to 1000gbit"},
     [OPTION_TIME] = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, 0, 3600, "give a time: 2ms, 1s, 50us, 0, up to 3600s"},
-    [OPTION_TIMEOUT] = {{{"us", 1e-6}, {"ms", 1e-3}, {"", 1}, {"s", 1}}, 0, 86400, "give a time: 30, 1.5s, 500ms"},
+    [OPTION_TIMEOUT] = {{{"us", 1e-6}, {"ms", 1e-3}, {"", 1}, {"s", 1}}, 0, 86400, "give a time: 30, 1.5s, 500ms, up to 86400s"},
     [OPTION_SIZE] = {{{"", 1}, {"k", 1024}, {"M", 1048576}, {"G", 1073741824}}, 0, 0x1p60, "give a size: 512M, 2G, 0, up to 1e9G"},
 };
 

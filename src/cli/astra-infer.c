@@ -455,6 +455,8 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(infer_run_require(run, INFER_KIND_IMAGES));
   config_warn_no_preprocessor(run->weights.config, run->directory);
   TRY(infer_run_require_options(s, run));
+  const int64_t all = dataset_count(run->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
+  if (batch > count && count > 0) batch = count; /* --split auto plans for requests as they will be */
   run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, run->rows.stream, &evaluation));

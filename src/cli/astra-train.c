@@ -267,7 +267,9 @@ static Status check_out(const Session *session, const TrainCommand *command, Out
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
-  if (session->teacher.model != NULL) TRY(out_directory_apart(out, teacher, "--distill learns from until the end"));
+  if (session->teacher.model != NULL)
+    TRY(out_directory_apart(
+        out, teacher, session->options.distill > 0 ? "--distill learns from until the end" : "--distill-hidden learns from until the end"));
   TRY(train_out_check_tokenizer(session, replaces));
   folder->there = files_is_dir(out);
   TRY(out_directory_try(out, "training", "state.safetensors"));
@@ -485,8 +487,6 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE, "--%s cannot be combined with --codebooks, which takes the place of K-means", name);
   if (train->codebooks != NULL && (name = first_given(table, of_kmeans)) != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s: codebooks are those of %s: --groups makes new ones with K-means", name, train->codebooks);
-  if (train->shard_optimizer && train->optimizer.kind == OPTIMIZER_MUON)
-    return status_set(STATUS_BAD_USAGE, "--optimizer muon needs whole matrices: leave --shard-optimizer out");
   if (train->lora_rank > 0 && train->optimizer.kind == OPTIMIZER_MUON)
     return status_set(STATUS_BAD_USAGE, "--optimizer muon moves the matrices of blocks, which --lora freezes, and adapters are AdamW's: "
                                         "leave --optimizer muon out");
@@ -494,6 +494,12 @@ static Status check_effect(const TrainOptions *train, const Option *table) {
     return status_set(STATUS_BAD_USAGE,
                       "--lora leaves the weights as they are, and --init %s has none that are trained: leave one of them out", train->init);
   return STATUS_OK;
+}
+
+/* Also of a run that goes on, which may be divided among ranks from then on. */
+static Status check_division(const TrainOptions *train) {
+  if (!train->shard_optimizer || train->optimizer.kind != OPTIMIZER_MUON) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--optimizer muon needs whole matrices: leave --shard-optimizer out");
 }
 
 static Status prepare(TrainCommand *command, int argc, char **argv) {
@@ -509,6 +515,7 @@ static Status prepare(TrainCommand *command, int argc, char **argv) {
   command->train.resumed = command->resume != NULL;
   TRY(read_basis(command, table));
   TRY(inherit(command, table));
+  TRY(check_division(&command->train));
   if (!command->train.resumed) TRY(check_effect(&command->train, table));
   if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
   if (!command->train.resumed && !command->eval_only) TRY(train_out_check_data(&command->train));

@@ -1,7 +1,7 @@
 /* astra-data list: what can be fetched and where it is stored, then the checkpoints that are installed besides.
  *
- * Leaves out: fetching (src/data/download.h). A checkpoint is listed under the name that --model and --checkpoint take; of two with one
- * name the first place counts, as for these (data_paths_find). */
+ * Leaves out: fetching (src/data/download.h). A checkpoint is listed under the name that --model and --checkpoint take, where that name
+ * finds it (data_paths_find): what is hidden by another folder of its name in an earlier place is not. */
 #include "base/array.h"
 #include "base/files.h"
 #include "base/printable.h"
@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Listing {
   const char *data_dir; /* searched first; may be NULL */
@@ -86,11 +87,18 @@ static const char *describe(const ModelConfig *config, char *text, size_t room) 
   return text;
 }
 
+static bool is_found(const Listing *to, const char *name, const char *path) {
+  char *found = NULL;
+  const bool is = data_paths_find("checkpoints", name, to->data_dir, &found) == STATUS_OK && strcmp(found, path) == 0;
+  free(found);
+  return is;
+}
+
 static Status list_checkpoint(Listing *to, const char *name, const char *path) {
   const char *weights;
   char about[512];
   ModelConfig config;
-  if (!checkpoint_is_path(path)) return STATUS_OK;
+  if (!checkpoint_is_path(path) || !is_found(to, name, path)) return STATUS_OK;
   if (files_is_dir(path)) {
     TRY(checkpoint_find_weights(path, &weights));
     if (weights == NULL) return STATUS_OK;
@@ -116,7 +124,7 @@ static Status list_installed(Listing *to) {
   Status status = data_paths_roots(&roots, "checkpoints", to->data_dir);
   for (int i = 0; i < roots.count && status == STATUS_OK; i++) {
     to->folder = roots.paths[i];
-    if (files_is_dir(to->folder)) status = files_each(to->folder, visit, to);
+    if (files_is_dir(to->folder) && access(to->folder, R_OK | X_OK) == 0) status = files_each(to->folder, visit, to);
   }
   data_paths_release(&roots);
   return status;

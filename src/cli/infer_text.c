@@ -575,6 +575,7 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   TRY(open_windows(s, run->weights.config, text));
   int64_t batch = s->batch > 0 ? s->batch : REQUEST_TOKENS / text->windows.context;
   if (batch > text->windows.count) batch = text->windows.count;
+  if (s->samples > 0 && batch > s->samples) batch = s->samples;
   if (batch < 1) batch = 1;
   run->divided.all_rows = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch, .tokens_max = text->windows.context}));

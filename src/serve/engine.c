@@ -105,8 +105,10 @@ static void note_cluster(Engine *engine) {
     const Address *address = leader_address(engine->leader, d);
     char text[ADDRESS_TEXT];
     const char *name = address ? address_text(address, text) : "here";
-    if (strncmp(device->name, name, sizeof device->name - 1) != 0) /* another worker has the place of one that was lost */
+    if (strncmp(device->name, name, sizeof device->name - 1) != 0) { /* another worker has the place of one that was lost */
       *device = (EngineDevice){0};
+      pace_restart(&engine->pace[d]);
+    }
     const EngineDeviceState before = device->state;
     snprintf(device->name, sizeof device->name, "%s", name);
     if (!leader_worker(engine->leader, d, device->worker)) device->worker[0] = '\0';
@@ -114,7 +116,7 @@ static void note_cluster(Engine *engine) {
     device->state = leader_is_here(engine->leader, d)      ? ENGINE_DEVICE_HERE
                     : leader_is_joining(engine->leader, d) ? ENGINE_DEVICE_JOINING
                                                            : ENGINE_DEVICE_GONE;
-    device->failures += before == ENGINE_DEVICE_HERE && device->state != ENGINE_DEVICE_HERE; /* which may be called again by now */
+    device->failures += before == ENGINE_DEVICE_HERE && device->state == ENGINE_DEVICE_GONE;
     device->share = all > 0 ? (double)sums->last_tokens[d] / (double)all : 0;
     device->sum = sums->nodes[d];
     device->sequences = engine->options.split ? leader_sequences_on(engine->leader, d) : 0;

@@ -736,14 +736,15 @@ static Status compare_fitted(const Session *session, const char *path, const cha
   const ParamSet *mine = model_params(session->model);
   bool same = true;
   for (size_t i = 0; status == STATUS_OK && i < mine->count && same; i++) {
-    const Param *here = &mine->list[i], *there = &model_params(model)->list[i];
-    if (!here->fitted || here->tensor.value == NULL) continue;
-    same = memcmp(here->tensor.value, there->tensor.value, (size_t)tensor_count(&here->tensor) * sizeof(real)) == 0;
+    const Param *here = &mine->list[i];
+    if (!here->fitted || here->tensor.value == NULL) continue; /* adapters, which come last, are only here */
+    same = memcmp(here->tensor.value, model_params(model)->list[i].tensor.value, (size_t)tensor_count(&here->tensor) * sizeof(real)) == 0;
   }
   model_free(model);
   if (status != STATUS_OK || same) return status;
   return status_set(STATUS_BAD_USAGE,
-                    "the codebooks of %s are of another basis than this run's: both were fitted, to other samples or other weights; give "
+                    "the codebooks of %s are of another basis than this run's: both were fitted, to other samples or other weights (or "
+                    "one is stored with another --dtype); give "
                     "--model %s to start from that checkpoint, or codebooks made for this model (astra-kmeans init)",
                     path, folder);
 }

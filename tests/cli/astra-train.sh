@@ -720,6 +720,8 @@ expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out nev
 
 expect "resume of nothing" 1 --resume none; err "--resume none: no run to resume here; give the --out directory of an interrupted run"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
+expect "a run of Muon" 0 "${tiny[@]}" --groups 0 --optimizer muon --max-steps 2 --out moved -q
+expect "its states divided from now on" 2 --resume moved --max-steps 4 --shard-optimizer; err "muon needs whole matrices"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
 expect "several bit rates" 0 "${tiny[@]}" --groups 8,2 --max-steps 2 --out rates --json; rates=$(jq -c '[.rates[] | .groups]' out)
 [ "$(jq '.rates | length' out)" = 2 ] || report "not an evaluation of each: $rates"; cp out first

@@ -597,7 +597,7 @@ void leader_add_workers(Leader *leader, const Address *found, int count) {
     if (!membership_add(membership, &found[i], found, count, &place)) break;
     if (place < 0) continue;
     leader->sums.nodes[place] = (NodeStatistics){0}; /* of the lost worker whose place it takes */
-    leader->sums.rows[place] = 0;
+    leader->sums.rows[place] = leader->sums.tokens[place] = 0;
     log_info("found worker %s", address_text(&found[i], text));
   }
   release(leader);

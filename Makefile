@@ -9,8 +9,9 @@ CC := gcc
 endif
 BUILD ?= build
 # The programs look for the bundled models and texts beside the folder they were built in, and the tests name it from here.
-ifneq ($(words $(BUILD)) $(notdir $(filter-out . ..,$(BUILD))),1 $(BUILD))
-$(error BUILD=$(BUILD): the name of a folder in the source tree is needed, without a slash (BUILD=build-clang))
+# `make clean` removes it whole: no folder of another name is taken for it.
+ifneq ($(words $(BUILD)) $(notdir $(filter build build-%,$(BUILD))),1 $(BUILD))
+$(error BUILD=$(BUILD): build or build-NAME is needed, a folder in the source tree (BUILD=build-clang))
 endif
 PREFIX ?= /usr/local
 CFLAGS ?= -O3 -g
@@ -80,7 +81,7 @@ $(DEPS): tools/deps.sh
 FOLDERS := base autograd vq nn data train infer serve
 SOURCES := $(sort $(shell find src/ -name '*.c'))
 PAGE_FILES := $(sort $(wildcard src/serve/page/*))
-COMMIT := $(shell git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
+COMMIT := $(shell [ -e .git ] && git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
 now_flags = $(CC) $(ALL_CFLAGS) $(LDFLAGS)
 now_page = $(PAGE_FILES)
 now_commit = $(COMMIT)
@@ -123,13 +124,13 @@ endif
 %/cli/bench_accuracy.o: FILE_FLAGS := -DASTRA_COMMIT='"$(COMMIT)"'
 $(BUILD)/float/cli/bench_accuracy.o $(BUILD)/double/cli/bench_accuracy.o: $(BUILD)/commit
 
-# MPI is built in where its compiler wrapper is, which may be installed later in this very run: it is asked when the first recipe needs
+# MPI is built in where its compiler wrapper names its library (its headers may be where the compiler looks anyway), which may be installed later in this very run: it is asked when the first recipe needs
 # it, and what depends on it is compiled again after each look for packages.
 export PATH := $(PATH):/usr/lib64/openmpi/bin
 MPI_FLAGS = $(eval MPI_FLAGS := $$(shell PATH='$(PATH)' mpicc --showme:compile 2>/dev/null))$(MPI_FLAGS)
 MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev/null))$(MPI_LIBS)
 MPI_OBJECTS := $(foreach file,train/ranks,$(BUILD)/float/$(file).o $(BUILD)/double/$(file).o)
-$(MPI_OBJECTS): FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
+$(MPI_OBJECTS): FILE_FLAGS = $(if $(MPI_LIBS),-DASTRA_MPI $(MPI_FLAGS))
 $(MPI_OBJECTS): $(DEPS)
 LIBS += $(MPI_LIBS)
 
@@ -402,7 +403,7 @@ DATA_FILES = { { [ -e .git ] && git -c safe.directory="$(CURDIR)" ls-files -z da
 install: all
 	install -d "$(TO)/bin" "$(TO)/share/man/man1" "$(TO)/share/astra" "$(TO)/lib/systemd/system"
 	install $(PROGRAMS) "$(TO)/bin"
-	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" "$(TO)/share/man/man1"; fi; done
+	install -m 644 docs/man/*.1 "$(TO)/share/man/man1"
 	for unit in $(notdir $(SYSTEMD_UNITS)); do sed -E 's|/usr/local/bin/([a-z-]+)|"$(PREFIX)/bin/\1"|' dist/$$unit >"$(TO)/lib/systemd/system/$$unit" \
 	  && chmod 644 "$(TO)/lib/systemd/system/$$unit" || exit 1; done
 	set -o pipefail; $(DATA_FILES) | xargs -0 -I{} install -D -m 644 {} "$(TO)/share/astra/{}"

@@ -41,14 +41,16 @@ with() {
 skipped=0
 skip() { echo "skipped $1: $2"; skipped=$((skipped + 1)); }
 
-# Runs the tests with one combination and prints a line, and what failed. The last line of the log counts.
+# Runs the tests with one combination and prints a line, what failed, and what passed only at the second time. The last line of the log
+# counts.
 combination() { # LOG CORE KERNELS TEST...
   local log=$1 name="$2 x $3" start=$SECONDS
   if JOBS=1 with "$2" "$3" tests/run.sh "${@:4}" >"$log" 2>&1; then
     printf '%-8s%-28s %s  %d s\n' ok "$name" "$(tail -n 1 "$log")" $((SECONDS - start))
   else
-    printf '%-8s%-28s %s  %d s\n%s\n' FAILED "$name" "$(tail -n 1 "$log")" $((SECONDS - start)) "$(grep -E '^(FAILED|    )' "$log")"
+    printf '%-8s%-28s %s  %d s\n%s\n' FAILED "$name" "$(tail -n 1 "$log")" $((SECONDS - start)) "$(grep -E '^(FAILED|failed:|    )' "$log")"
   fi
+  grep '^passed only alone' "$log" || true
 }
 
 # Starts the combinations of one core, when there is room for them.

@@ -113,6 +113,7 @@ decide() { # PROGRAM
     bad=1 why="left behind in TMPDIR: ${left[*]#"$TMPDIR/"}"
     if [[ $1 == *.sh ]]; then good=0; fi
   fi
+  if [ $crashed -eq 1 ] && [ $bad -eq 0 ]; then bad=1 left_out=0 why="it crashed, and says that it was left out"; fi
   if [ -n "$timed_out" ]; then why=$timed_out crashed=0; fi
 }
 

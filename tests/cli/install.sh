@@ -36,8 +36,8 @@ name="uninstall once more"
 make -C "$root" -s BUILD="${BUILD:-build}" DESTDIR="$to" PREFIX="$prefix" uninstall >"$work/out" 2>"$work/err" || report "exit code $?"
 [ ! -e "$there/share/astra" ] || report "an empty folder is left"
 make -C "$root" -s BUILD="${BUILD:-build}" DESTDIR="$to" PREFIX="$prefix" uninstall >"$work/out" 2>"$work/err" || report "exit code $? where nothing is"
-for folder in "$work/elsewhere" out/build build/ . .. "two words" ""; do
-  run "a build in '$folder'" 2 make -C "$root" -n BUILD="$folder" help; err 'BUILD=.*: the name of a folder in the source tree is needed'
+for folder in "$work/elsewhere" out/build build/ . .. "two words" "build build-two" docs ""; do
+  run "a build in '$folder'" 2 make -C "$root" -n BUILD="$folder" help; err 'BUILD=.*: build or build-NAME is needed, a folder in the source tree'
 done
 run "a build in another folder" 0 make -C "$root" -n BUILD=build-other help
 exit $failed

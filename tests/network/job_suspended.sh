@@ -2,7 +2,9 @@
 # mostly waits
 # A run that is suspended for longer than --timeout (Ctrl-Z) goes on where it stopped: nobody was silent, nobody was there.
 . tests/network/helpers.sh
-set -m # a process group of its own, as a shell gives it
+set -m # a process group of its own, as a shell gives it, which nobody else ends
+leader=
+trap '[ -z "$leader" ] || kill -KILL -- -"$leader" 2>/dev/null; rm -rf "$work"' EXIT
 make_checkpoint "$work/model" vit-cifar 8 256 4
 make_cifar "$work/data" 100
 
@@ -23,6 +25,7 @@ for ticks in 8 16; do # of the processor: it is at work, and goes on between
   kill -CONT -- -$leader
 done
 wait $leader || report "exit code"
+leader=
 grep -q "^$many images on 4 nodes" "$work/out" || report "no result"
 no_orphans
 
@@ -45,6 +48,7 @@ kill -CONT -- -$leader
 wait $client || report "the client has no answer"
 kill $leader
 wait $leader || report "service: exit code"
+leader=
 jq -e '.usage.completion_tokens > 1000' "$work/answer" >"$work/checked" || report "service: no answer"
 ! grep -q 'sent no token' "$work/err" || report "service: its own absence is a device's silence"
 no_orphans

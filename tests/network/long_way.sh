@@ -14,8 +14,12 @@ trap remove EXIT
 ip netns add "$space_a" 2>"$work/err" && ip netns add "$space_b" 2>"$work/err" || { echo "skipped: no network namespaces: $(head -n 1 "$work/err")"; exit 77; }
 ip netns exec "$space_a" "$delay" "/run/netns/$space_b" 0.05 1e7 >"$work/ready" 2>"$work/err" &
 carries=$!
-for ((i = 0; i < 50; i++)); do grep -q ready "$work/ready" && break; running $carries || break; sleep 0.1; done
-grep -q ready "$work/ready" || { echo "skipped: no TUN devices: $(head -n 1 "$work/err")"; exit 77; }
+for ((i = 0; i < 50 * ${TIME_SCALE:-1}; i++)); do grep -q ready "$work/ready" && break; running $carries || break; sleep 0.1; done
+if ! grep -q ready "$work/ready"; then
+  if grep -q '/dev/net/tun\|TUNSETIFF' "$work/err"; then echo "skipped: no TUN devices: $(head -n 1 "$work/err")"; exit 77; fi
+  report "the two networks are not joined: $(head -n 1 "$work/err")"
+  exit 1
+fi
 ip -n "$space_a" address add 10.77.0.1/24 dev tun0 && ip -n "$space_b" address add 10.77.0.2/24 dev tun0 || report "no addresses"
 for space in "$space_a" "$space_b"; do ip -n "$space" link set lo up && ip -n "$space" link set tun0 up || report "no link"; done
 

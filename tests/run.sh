@@ -70,12 +70,15 @@ run() { # PROGRAM
   local start command
   if [[ $1 == *.sh ]]; then command=(bash "$1"); else read -r -a command <<<"${RUNNER:-} $1"; fi
   start=${EPOCHREALTIME/[.,]/}
-  timeout --kill-after=10 "$limit" "${command[@]}" </dev/null >"$output" 2>&1 &
+  # Sanitizers report into files: also of processes whose output and end nobody looks at, as of a worker's sessions.
+  ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$folder/sanitizer" UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$folder/sanitizer" \
+    TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$folder/sanitizer" timeout --kill-after=10 "$limit" "${command[@]}" </dev/null >"$output" 2>&1 &
   group=$!
   wait "$group" 2>/dev/null
   status=$?
   kill -KILL -- "-$group" 2>/dev/null # what a broken test left behind
   group=
+  cat /dev/null "$folder"/sanitizer.* >>"$output"
   local took=$((${EPOCHREALTIME/[.,]/} - start))
   seconds=$(printf '%d.%d' $((took / 1000000)) $((took / 100000 % 10)))
   times >"$folder/times" # this shell's own, then its children's: "0m1.234s 0m0.056s"
@@ -113,7 +116,11 @@ decide() { # PROGRAM
     bad=1 why="left behind in TMPDIR: ${left[*]#"$TMPDIR/"}"
     if [[ $1 == *.sh ]]; then good=0; fi
   fi
-  if [ $crashed -eq 1 ] && [ $bad -eq 0 ]; then bad=1 left_out=0 why="it crashed, and says that it was left out"; fi
+  if compgen -G "$folder/sanitizer.*" >/dev/null; then crashed=1; fi
+  if [ $crashed -eq 1 ] && [ $bad -eq 0 ]; then
+    bad=1 left_out=0 why="one of its processes crashed, or a sanitizer reports"
+    if [[ $1 == *.sh ]]; then good=0; fi
+  fi
   if [ -n "$timed_out" ]; then why=$timed_out crashed=0; fi
 }
 

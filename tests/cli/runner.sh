@@ -51,6 +51,11 @@ run "times" 0 tests/run.sh "$work/both.sh"
 read -r took busy < <(sed -nE 's/^ok .* 1 passed  ([0-9.]+) s, ([0-9.]+) s CPU$/\1 \2/p' "$work/out")
 awk "BEGIN { exit !(${busy:-0} > 0.05 && ${took:-0} > ${busy:-0} + 0.3) }" || report "took ${took:-?} s, of which ${busy:-?} s on a processor"
 
+# A sanitizer's report counts whoever of a test's processes it is of, and whatever the test says.
+echo 'echo "ERROR: AddressSanitizer: of a session" >"${ASAN_OPTIONS##*log_path=}.1"' >"$work/session.sh"
+echo 'echo "Aborted"; exit 77' >"$work/aborted.sh"
+run "reports of sanitizers" 1 tests/run.sh "$work/session.sh" "$work/aborted.sh"; out "^    ERROR: AddressSanitizer: of a session$"; out "^0 passed, 2 failed, 0 skipped$"
+
 # What fails beside others runs once more, alone; what crashes, or fails again, is a failure.
 echo '[ -e "'"$work"'/seen" ] || { touch "'"$work"'/seen"; exit 1; }' >"$work/crowded.sh"
 echo 'echo again >>"'"$work"'/crashes"; kill -SEGV $$' >"$work/crash.sh"

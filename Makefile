@@ -124,8 +124,8 @@ endif
 %/cli/bench_accuracy.o: FILE_FLAGS := -DASTRA_COMMIT='"$(COMMIT)"'
 $(BUILD)/float/cli/bench_accuracy.o $(BUILD)/double/cli/bench_accuracy.o: $(BUILD)/commit
 
-# MPI is built in where its compiler wrapper names its library (its headers may be where the compiler looks anyway), which may be installed later in this very run: it is asked when the first recipe needs
-# it, and what depends on it is compiled again after each look for packages.
+# MPI is built in where its compiler wrapper names its library (its headers may be where the compiler looks anyway). It may be installed
+# later in this very run: it is asked when the first recipe needs it, and what depends on it is compiled again after each look for packages.
 export PATH := $(PATH):/usr/lib64/openmpi/bin
 MPI_FLAGS = $(eval MPI_FLAGS := $$(shell PATH='$(PATH)' mpicc --showme:compile 2>/dev/null))$(MPI_FLAGS)
 MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev/null))$(MPI_LIBS)

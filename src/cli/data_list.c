@@ -2,7 +2,6 @@
  *
  * Leaves out: fetching (src/data/download.h). A checkpoint is listed under the name that --model and --checkpoint take, where that name
  * finds it (data_paths_find): what is hidden by another folder of its name in an earlier place is not. */
-#include "base/array.h"
 #include "base/files.h"
 #include "base/printable.h"
 #include "cli/cli.h"

@@ -45,8 +45,8 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
   return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
-/* What a request has once, however many samples it holds: of the plan's one sample, its part. given may be NULL; the result is *links then.
- */
+/* Divides what a request pays once by its number of samples, since the plan is for one. given may be NULL, as is the result then; else the
+ * result is links. */
 static const LinkOptions *share_constants(const InferSplit *s, DeviceMeasure *measured, int nodes, const LinkOptions *given,
                                           LinkOptions *links) {
   const double part = s->samples > 1 ? 1 / (double)s->samples : 1;

@@ -678,8 +678,17 @@ static Status enqueue(Engine *engine, Job *job, bool more, bool let_in, uint64_t
   return status;
 }
 
+static bool is_full(Engine *engine) {
+  pthread_mutex_lock(&engine->lock);
+  const bool full = engine->state.queued >= engine->options.queue_max;
+  pthread_mutex_unlock(&engine->lock);
+  return full;
+}
+
 Status engine_submit(Engine *engine, const EngineJob *wanted, uint64_t *ticket) {
   TRY(check_text(engine, wanted));
+  if (wanted->let_in && !wanted->more && is_full(engine)) /* it asks again at each of its tokens: the prompt is not copied for that */
+    return status_set(STATUS_BUSY, "the queue is full");
   const int64_t max = leader_tokens_max(engine->leader), room = wanted->sampling.max < max ? wanted->sampling.max : max;
   Job *job = calloc(1, sizeof *job);
   int32_t *ids = malloc((size_t)(wanted->count + room) * sizeof *ids);

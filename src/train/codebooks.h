@@ -11,8 +11,7 @@ Status codebooks_frequencies(const Session *session, bool averaged, uint16_t *fr
 
 /* Takes the codebooks of all bit rates from a file or directory written by astra-kmeans or astra-train. BAD_USAGE where the config.json
  * beside them says that they are of tokens in another basis, or less another prediction, than the session's, or where the weights beside
- * them have another basis of that kind. The session's place in the
- * training part is another afterwards. */
+ * them have another basis of that kind. The session's place in the training part is another afterwards. */
 Status codebooks_read(Session *session, const char *path);
 
 /* Whether codebooks_read would find codebooks there that fit, for a plan, which reads no numbers and compares no bases. */

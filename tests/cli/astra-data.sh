@@ -40,6 +40,8 @@ out "^mine-g8  *checkpoints  *ViT, 6 blocks of width 192, 100 classes; 8 groups,
 out "^gpt2-mini  *checkpoints  *GPT-2, 6 blocks of width 256$"
 ! grep -q "^no_model\|^empty " "$work/out" || report "a folder without a model is listed"
 [ "$(grep -c "^vit-tiny " "$work/out")" = 1 ] || report "what can be fetched is listed twice"
+mkdir "$work/mine/vit-cifar" # --model vit-cifar would find it first
+expect "list, hidden" 0 list --data-dir "$work/mine"; ! grep -q "^vit-cifar " "$work/out" || report "a name is listed that finds something else"
 expect "list, installed, as JSON" 0 list --data-dir "$work/mine" --json
 jq -e --arg in "$work/mine/mine-g8" '.items[] | select(.name == "mine-g8" and .stored == $in and .kind == "checkpoints" and .licence == null)' \
   "$work/out" >/dev/null || report "the installed checkpoint is not in the JSON"

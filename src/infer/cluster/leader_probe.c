@@ -60,9 +60,8 @@ static bool is_here(const Probe *p, int m) { return p->membership->devices[m].st
 /* Drops a failed device, if the options allow it. */
 static Status lose(Probe *p, int m, Status status) {
   char name[MEMBERSHIP_NAME];
-  bool known;
+  bool known = false;
   p->due[m].kind = 0;
-  known = false;
   if (p->membership->devices[m].forked) status = membership_explain(p->membership, status, status == STATUS_PEER, &known);
   if (!known && status != STATUS_INTERRUPTED) status = status_wrap(status, "%s", membership_name(p->membership, m, name));
   if (p->membership->cluster->on_failure == ON_FAILURE_ABORT || status == STATUS_INTERRUPTED) return status;

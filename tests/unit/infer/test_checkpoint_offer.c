@@ -116,6 +116,16 @@ static int next_kind(int fd) {
   return header.kind;
 }
 
+/* Offers the catalogue to a worker whose end is pair[1]. */
+static Offer *offer_to_pair(OfferCatalogue *catalogue, int pair[2]) {
+  Connection connection;
+  Offer *made;
+  assert_int_equal(connection_pair(pair), STATUS_OK);
+  assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
+  assert_int_equal(offer_start(&made, catalogue, &connection, "a worker"), STATUS_OK);
+  return made;
+}
+
 /* A folder that is not there yet, or cannot be read for a while, is offered to the next worker that asks. */
 static void what_failed_is_tried_again(void **state) {
   (void)state;
@@ -126,14 +136,10 @@ static void what_failed_is_tried_again(void **state) {
   snprintf(path, sizeof path, "%s/config.json", checkpoint);
   assert_int_equal(offer_catalogue_open(&catalogue, checkpoint), STATUS_OK);
   for (int made = 0; made < 2; made++) {
-    Connection connection;
-    Offer *offer;
     int pair[2];
     if (made) assert_int_equal(files_make_dirs(checkpoint), STATUS_OK);
     if (made) assert_int_equal(files_write(path, "{}", 2), STATUS_OK);
-    assert_int_equal(connection_pair(pair), STATUS_OK);
-    assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
-    assert_int_equal(offer_start(&offer, catalogue, &connection, "a worker"), STATUS_OK);
+    Offer *offer = offer_to_pair(catalogue, pair);
     if (made) assert_int_equal(next_kind(pair[1]), WIRE_OFFER);
     if (made) close(pair[1]);
     assert_int_equal(end_offer(&offer), made ? STATUS_PEER : STATUS_BAD_VALUE);
@@ -163,13 +169,9 @@ static void another_model_in_its_place_is_not_offered(void **state) {
   write_model(folder, 1);
   assert_int_equal(offer_catalogue_open(&catalogue, folder), STATUS_OK);
   for (int same = 0; same < 2; same++) {
-    Connection connection;
-    Offer *offer;
     int pair[2];
     write_model(folder, same ? 1 : 2);
-    assert_int_equal(connection_pair(pair), STATUS_OK);
-    assert_int_equal(connection_open(&connection, pair[0]), STATUS_OK);
-    assert_int_equal(offer_start(&offer, catalogue, &connection, "a worker"), STATUS_OK);
+    Offer *offer = offer_to_pair(catalogue, pair);
     if (same) assert_int_equal(next_kind(pair[1]), WIRE_OFFER);
     if (same) close(pair[1]);
     assert_int_equal(end_offer(&offer), same ? STATUS_PEER : STATUS_BAD_VALUE);

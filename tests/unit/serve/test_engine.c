@@ -283,8 +283,12 @@ static void limits_are_kept(void **state) {
   assert_int_equal(engine_submit(f.engine, &job, &second), STATUS_OK);
   job = job_of(ids, &clients[2]);
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BUSY);
+  job.let_in = true; /* of a request that is there already: it asks again later */
+  assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_BUSY);
+  engine_state(f.engine, &seen);
+  assert_int_equal(seen.refused, 1);
   job = job_of(ids, &clients[4]);
-  job.more = true; /* of a request that is there already */
+  job.let_in = job.more = true; /* or has nothing under way */
   assert_int_equal(engine_submit(f.engine, &job, &ticket), STATUS_OK);
   engine_cancel(f.engine, ticket);
   assert_true(engine_retry_seconds(f.engine) >= 1 && engine_retry_seconds(f.engine) <= 60);

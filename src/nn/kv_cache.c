@@ -73,6 +73,9 @@ Status kv_cache_write(NarrowKind kind, int64_t count, const real *numbers, void 
   if (kind == NARROW_NONE || tensor_narrow(kind, count, numbers, to)) return STATUS_OK;
   int64_t at = 0;
   while (at < count - 1 && fabs((double)numbers[at]) < 65520) at++;
+  if (!isfinite(numbers[at]))
+    return status_set(STATUS_NUMERIC, "a key or value is %g: the model computes no finite numbers for these tokens; check its checkpoint",
+                      (double)numbers[at]);
   return status_set(STATUS_NUMERIC, "a key or value of %g is too large for a cache of 16-bit numbers; use --cache-type float32 or bfloat16",
                     (double)numbers[at]);
 }

@@ -6,6 +6,7 @@
 #include "autograd/ops/ops.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -79,8 +80,6 @@ extern const OpCase OP_CASES[]; /* ends with a NULL name */
 static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
 static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static Status open_arrays(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   int64_t half = head_width(s) / 2;
@@ -88,8 +87,8 @@ static Status open_arrays(OpBench *b, Rng *rng) {
     if ((b->values[i] = bench_random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   }
   /* Two matrices with their biases, a token table, or patches with their positions, and as many gradients. */
-  const int64_t matrices = larger(2 * s->outputs, larger(s->vocabulary, PATCH_NUMBERS + s->tokens + 1));
-  b->pool_numbers = 2 * (matrices * s->width + larger(s->outputs, s->width) + s->width);
+  const int64_t matrices = number_greater(2 * s->outputs, number_greater(s->vocabulary, PATCH_NUMBERS + s->tokens + 1));
+  b->pool_numbers = 2 * (matrices * s->width + number_greater(s->outputs, s->width) + s->width);
   b->pool = bench_random_numbers(b->pool_numbers, rng);
   /* As small as a model's, so that logits are of size 1: softmax of larger ones has gradients below the normal numbers, which are slow. */
   for (int64_t i = 0; b->pool != NULL && i < b->pool_numbers; i++) b->pool[i] /= (real)sqrt((double)s->width);
@@ -209,7 +208,7 @@ static Tensor *apply_linear_gelu(OpBench *b) {
 
 /* Half as many outputs, of the second half of the inputs: work and weights are those of half a linear map. */
 static Tensor *apply_linear_columns(OpBench *b) {
-  const LinearPart all = {.count = larger(1, b->sizes.outputs / 2)};
+  const LinearPart all = {.count = number_greater(1, b->sizes.outputs / 2)};
   Tensor *w = matrix(b, 0, all.count, 2 * b->sizes.width);
   return op_linear_columns(b->tape, &b->input[0], w, NULL, &all, b->sizes.width, NULL);
 }
@@ -352,7 +351,7 @@ static void work_linear(const OpSizes *s, OpWork *f, OpWork *b) {
 
 static void work_linear_columns(const OpSizes *s, OpWork *f, OpWork *b) {
   OpSizes half = *s;
-  half.outputs = larger(1, s->outputs / 2);
+  half.outputs = number_greater(1, s->outputs / 2);
   work_linear(&half, f, b);
 }
 

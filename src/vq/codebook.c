@@ -8,6 +8,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/nearest_packed.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "vq/pack.h"
 #include "vq/rans.h"
@@ -122,13 +123,11 @@ typedef struct AssignJob {
   size_t search_bytes;
 } AssignJob;
 
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Numbers of 16-bit codewords as reals: of a group, or for wide groups of a tile. */
 static size_t wide_numbers(const Codebook *book) {
   int64_t d = book->width / book->groups;
   if (!book->narrow) return 0;
-  return (size_t)(d * (d <= NEAREST_MAX_WIDTH ? book->entries : min(TILE_ENTRIES, book->entries)));
+  return (size_t)(d * (d <= NEAREST_MAX_WIDTH ? book->entries : number_lesser(TILE_ENTRIES, book->entries)));
 }
 
 static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS + wide_numbers(book); }
@@ -189,7 +188,7 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
   }
   real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES;
   for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
-    int64_t entries = min(TILE_ENTRIES, k - from);
+    int64_t entries = number_lesser(TILE_ENTRIES, k - from);
     matmul_single(false, true, rows, entries, d, 1, x, book->width, words_at(book, g, from, entries, wide), d, 0, scores, entries);
     for (int64_t r = 0; r < rows; r++) {
       real value;
@@ -224,20 +223,20 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
   const AssignJob *job = context;
   const Codebook *book = job->book;
   const int64_t d = book->width / book->groups;
-  const int64_t at_once = book->narrow /* each is widened */ || d >= GROUP_NUMBERS ? 1 : min(book->groups, GROUP_NUMBERS / d);
+  const int64_t at_once = book->narrow /* each is widened */ || d >= GROUP_NUMBERS ? 1 : number_lesser(book->groups, GROUP_NUMBERS / d);
   real *wide = job->scores + (size_t)thread * scores_of_thread(book) + TILE_ROWS * TILE_ENTRIES + TILE_ROWS;
   int64_t widened = -1; /* whose codewords are in `wide` */
   for (int64_t item = begin; item < end; item++) {
     const int64_t block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
-    const int64_t groups = min(at_once, book->groups - block), slot = rest / groups, g = block + rest % groups;
-    int64_t first = slot * job->per_slot, last = min(first + job->per_slot, job->rows);
+    const int64_t groups = number_lesser(at_once, book->groups - block), slot = rest / groups, g = block + rest % groups;
+    int64_t first = slot * job->per_slot, last = number_lesser(first + job->per_slot, job->rows);
     double sum = 0;
     if (book->narrow && d <= NEAREST_MAX_WIDTH && first < last && g != widened) {
       codebook_words(book, g * book->entries, book->entries, wide);
       widened = g;
     }
     for (; first < last; first += TILE_ROWS) {
-      int64_t rows = min(TILE_ROWS, last - first);
+      int64_t rows = number_lesser(TILE_ROWS, last - first);
       assign_tile(job, g, first, rows, thread, wide);
       if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
     }
@@ -252,7 +251,7 @@ void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t 
   AssignJob job = {.book = book, .x = x, .rows = rows, .codes = codes, .partial = distortion ? partial : NULL};
   job.scores = (real *)(void *)(partial + MAX_SLOTS * book->groups);
   /* Few enough slots for the scratch, a multiple of four so that a few threads get equal shares, and whole groups of eight rows. */
-  job.slots = min(MAX_SLOTS, ((rows + TILE_ROWS - 1) / TILE_ROWS + 3) / 4 * 4);
+  job.slots = number_lesser(MAX_SLOTS, ((rows + TILE_ROWS - 1) / TILE_ROWS + 3) / 4 * 4);
   job.per_slot = ((rows + job.slots - 1) / job.slots + 7) / 8 * 8;
   job.pack_bytes = pack_bytes(book, rows);
   if (job.pack_bytes > 0) {

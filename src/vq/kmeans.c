@@ -2,6 +2,7 @@
  * and one kmeans_step_move) and when they end, and the choice among restarts. */
 #include "vq/kmeans.h"
 #include "autograd/kernels/kernels.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "vq/codebook.h"
 #include "vq/kmeans_split.h"
@@ -52,9 +53,6 @@ typedef struct Drawing {
   real *nearer;    /* [candidates, tiles, LANES] distances if that candidate is taken */
   double *lower;   /* [tiles, candidates] their sums */
 } Drawing;
-
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void start_rng(const StartJob *job, int64_t g, Rng *rng) {
   rng_init(rng, job->seed, RANDOM_STREAM + (uint64_t)job->restart * (uint64_t)job->book->groups + (uint64_t)g);
@@ -164,8 +162,8 @@ static void plus_plus_range(void *context, int64_t begin, int64_t end, int threa
  * most SAMPLES_MAX in either case, but one for each centre. */
 static int64_t thinned_count(const Codebook *book, int64_t count) {
   int64_t entries = book->entries, d = book->width / book->groups;
-  int64_t wanted = min(max(16 * entries, SAMPLES_MIN), max(4 * entries, NUMBERS_MAX / d));
-  return min(count, max(min(wanted, SAMPLES_MAX), entries));
+  int64_t wanted = number_lesser(number_greater(16 * entries, SAMPLES_MIN), number_greater(4 * entries, NUMBERS_MAX / d));
+  return number_lesser(count, number_greater(number_lesser(wanted, SAMPLES_MAX), entries));
 }
 
 static int64_t workers_for(const Codebook *book) { return book->groups > 1 ? threads_count() : 1; }

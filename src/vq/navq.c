@@ -6,6 +6,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/real.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "base/threads.h"
 #include <inttypes.h>
@@ -77,7 +78,6 @@ enum {
   BLEND_GRAIN = 4096,
 };
 
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t group_width(const Navq *navq) { return navq->width / navq->groups; }
 static int64_t spread_size(const Navq *navq) { return noise_spread(navq->groups, navq->width, navq->kind); }
 
@@ -202,7 +202,7 @@ static void residual_strip(const MomentJob *job, int64_t from, int64_t columns, 
   memset(mean, 0, COLUMNS * sizeof *mean);
   for (int64_t first = 0; first < job->rows; first += MEAN_ROWS) {
     real sum[COLUMNS] = {0}; /* of few rows: reals are precise enough */
-    int64_t last = min(first + MEAN_ROWS, job->rows);
+    int64_t last = number_lesser(first + MEAN_ROWS, job->rows);
     for (int64_t r = first; r < last; r++) {
       real *residual = job->residual + r * width + from;
       memcpy(residual, job->x + r * width + from, (size_t)columns * sizeof *residual);
@@ -235,7 +235,8 @@ static void centre_strip(const MomentJob *job, int64_t from, int64_t columns) {
 static void centre_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const MomentJob *job = context;
-  for (int64_t strip = begin; strip < end; strip++) centre_strip(job, strip * COLUMNS, min(COLUMNS, job->navq->width - strip * COLUMNS));
+  for (int64_t strip = begin; strip < end; strip++)
+    centre_strip(job, strip * COLUMNS, number_lesser(COLUMNS, job->navq->width - strip * COLUMNS));
 }
 
 typedef void Product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
@@ -324,7 +325,7 @@ void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, 
   if (navq->kind == NOISE_DIAGONAL || is_narrow(navq)) return;
   for (int64_t g = 0; g < navq->groups; g++) /* noise += scale z L^T; columns in strips, because L is zero right of a strip's end */
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
-      const int64_t to = min(d, from + SAMPLE_COLUMNS);
+      const int64_t to = number_lesser(d, from + SAMPLE_COLUMNS);
       matmul_single(false, true, rows, to - from, to, scale, normal + g * d, width, navq->factor + (g * d + from) * d, d, 1,
                     noise + g * d + from, width);
     }
@@ -340,8 +341,9 @@ static void sample_range(void *context, int64_t begin, int64_t end, int thread) 
   (void)thread;
   const SampleJob *job = context;
   int64_t width = job->sampler.navq->width;
-  for (int64_t first = begin * NAVQ_ROWS; first < min(end * NAVQ_ROWS, job->rows); first += NAVQ_ROWS)
-    navq_sampler_draw(&job->sampler, first, min(NAVQ_ROWS, job->rows - first), job->noise + first * width, job->normal + first * width);
+  for (int64_t first = begin * NAVQ_ROWS; first < number_lesser(end * NAVQ_ROWS, job->rows); first += NAVQ_ROWS)
+    navq_sampler_draw(&job->sampler, first, number_lesser(NAVQ_ROWS, job->rows - first), job->noise + first * width,
+                      job->normal + first * width);
 }
 
 void navq_sample(const Navq *navq, double scale, uint64_t seed, int64_t first, int64_t rows, real *noise, void *scratch) {
@@ -355,7 +357,7 @@ void navq_count_sample(const Navq *navq, int64_t rows) {
   if (is_narrow(navq)) return;
   for (int64_t g = 0; navq->kind != NOISE_DIAGONAL && g < navq->groups; g++)
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
-      int64_t to = min(d, from + SAMPLE_COLUMNS);
+      int64_t to = number_lesser(d, from + SAMPLE_COLUMNS);
       matmul_count_only(rows, to - from, to);
     }
 }

@@ -8,6 +8,7 @@
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/onednn.h"
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include <cblas.h>
 #include <math.h>
@@ -233,7 +234,7 @@ static void widen_panel(bool transposed, const uint16_t *matrix, int64_t stride,
 }
 
 static void run_tile(const Product *p, int64_t row, int64_t column, Scratch *scratch) {
-  const int64_t m = matmul_lesser(TILE_M, p->m - row), n = matmul_lesser(TILE_N, p->n - column);
+  const int64_t m = number_lesser(TILE_M, p->m - row), n = number_lesser(TILE_N, p->n - column);
   for (int64_t i = 0; i < m; i++) {
     real *c = scratch->c + i * n;
     const int64_t at = (row + i) * p->ldc + column;
@@ -244,7 +245,7 @@ static void run_tile(const Product *p, int64_t row, int64_t column, Scratch *scr
     if (p->bias) kernels()->add(n, p->bias + column, c);
   }
   for (int64_t inner = 0; inner < p->k; inner += TILE_K) {
-    const int64_t k = matmul_lesser(TILE_K, p->k - inner), lda = p->transpose_a ? m : k, ldb = p->transpose_b ? k : n;
+    const int64_t k = number_lesser(TILE_K, p->k - inner), lda = p->transpose_a ? m : k, ldb = p->transpose_b ? k : n;
     widen_panel(p->transpose_a, p->a.narrow, p->lda, row, m, inner, k, scratch->a);
     widen_panel(p->transpose_b, p->b.narrow, p->ldb, inner, k, column, n, scratch->b);
     run_in_full(&(Product){p->transpose_a, p->transpose_b, m, n, k, 1, in_full(scratch->a), lda, in_full(scratch->b), ldb, 1,
@@ -382,7 +383,7 @@ static void narrow_columns(void *context, int64_t begin, int64_t end, int thread
   }
   for (int64_t column = begin; column < end; column += NARROW_N)
     for (int64_t row = 0; row < p->k; row += NARROW_K)
-      narrow_panel(p, column, matmul_lesser(NARROW_N, end - column), row, matmul_lesser(NARROW_K, p->k - row), wide);
+      narrow_panel(p, column, number_lesser(NARROW_N, end - column), row, number_lesser(NARROW_K, p->k - row), wide);
 }
 
 void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, NarrowKind kind, const uint16_t *b,
@@ -489,8 +490,8 @@ static void pack_strips(void *context, int64_t begin, int64_t end, int thread) {
   uint32_t *to = matrix->words + begin * words_of(matrix, matrix->inputs) * PACKED_STRIP;
   for (int64_t first = begin * PACKED_STRIP; first < end * PACKED_STRIP; first += PACKED_STRIP)
     for (int64_t input = 0; input < matrix->inputs; input += PART_INPUTS) {
-      const int64_t outputs = matmul_lesser(PACKED_STRIP, matrix->outputs - first);
-      const int64_t inputs = matmul_lesser(PART_INPUTS, matrix->inputs - input);
+      const int64_t outputs = number_lesser(PACKED_STRIP, matrix->outputs - first);
+      const int64_t inputs = number_lesser(PART_INPUTS, matrix->inputs - input);
       const StripPart part = strip_part(job, first, outputs, input, inputs, stage);
       for (int64_t word = 0; word < words_of(matrix, inputs); word++)
         for (int64_t output = 0; output < PACKED_STRIP; output++) *to++ = output < outputs ? word_of(&part, matrix->bf16, output, word) : 0;
@@ -514,7 +515,7 @@ static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
     for (int64_t word = 0; word < words; word++, to += PACKED_STRIP) {
       const int64_t left = output < outputs ? inputs - 4 * word : 0;
       int8_t four[4] = {0};
-      if (left > 0) memcpy(four, row + 4 * word, (size_t)matmul_lesser(4, left));
+      if (left > 0) memcpy(four, row + 4 * word, (size_t)number_lesser(4, left));
       memcpy(to, four, sizeof four);
       sum += four[0] + four[1] + four[2] + four[3];
     }
@@ -554,7 +555,7 @@ static void run_strip(const PackedJob *job, int64_t row, int64_t rows, int64_t s
                                  .wide = c.wide,
                                  .narrow = c.narrow,
                                  .ldc = p->outputs,
-                                 .columns = matmul_lesser(PACKED_STRIP, p->outputs - column)});
+                                 .columns = number_lesser(PACKED_STRIP, p->outputs - column)});
 }
 
 /* Items are strips of the first tile of rows, of the second, ... */
@@ -564,9 +565,9 @@ static void run_items(void *context, int64_t begin, int64_t end, int thread) {
   const MatmulPacked *p = job->p;
   for (int64_t item = begin, count; item < end; item += count) {
     const int64_t row = item / job->strips * job->tile_rows, strip = item % job->strips, column = strip * PACKED_STRIP;
-    const int64_t rows = matmul_lesser(job->tile_rows, p->rows - row);
-    count = matmul_lesser(PIECE_STRIPS, matmul_lesser(end - item, job->strips - strip));
-    const int64_t columns = matmul_lesser(count * PACKED_STRIP, p->outputs - column);
+    const int64_t rows = number_lesser(job->tile_rows, p->rows - row);
+    count = number_lesser(PIECE_STRIPS, number_lesser(end - item, job->strips - strip));
+    const int64_t columns = number_lesser(count * PACKED_STRIP, p->outputs - column);
     if (p->before) p->before(p->context, row, rows, column, columns);
     for (int64_t i = 0; i < count; i++) run_strip(job, row, rows, strip + i);
     if (p->after) p->after(p->context, row, rows, column, columns);
@@ -577,7 +578,7 @@ static void run_items(void *context, int64_t begin, int64_t end, int thread) {
 static int64_t tile_rows(int64_t rows, int64_t strips) {
   const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, max = (rows + MIN_PACKED_ROWS - 1) / MIN_PACKED_ROWS;
   int64_t tiles = (rows + PACKED_ROWS - 1) / PACKED_ROWS;
-  if (tiles < wanted) tiles = matmul_lesser(wanted, max);
+  if (tiles < wanted) tiles = number_lesser(wanted, max);
   return (rows + tiles - 1) / tiles;
 }
 

@@ -148,6 +148,4 @@ enum { MATMUL_POOLED_MIN = 256 * 1024 /* multiply-adds under which waking the po
 double matmul_count_begin(void);
 void matmul_count_end(int64_t m, int64_t n, int64_t k, double begun);
 
-static inline int64_t matmul_lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
 #endif

@@ -14,6 +14,7 @@
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/onednn.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include <string.h>
 
@@ -65,7 +66,7 @@ static Job describe(const MatmulLowbit *p) {
     return job;
   }
   job.piece_rows = LOWBIT_TILE_ROWS;
-  job.group_outputs = matmul_lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
+  job.group_outputs = number_lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
   if (job.group_outputs < MIN_GROUP) job.group_outputs = MIN_GROUP;
   if (p->rows > 1) {
     job.thread_bytes = lines(panel_bytes(&job));
@@ -96,7 +97,7 @@ static void quantise_rows(void *context, int64_t begin, int64_t end, int thread)
     const real *x = p->x ? p->x + r * p->ldx : wide;
     if (p->x == NULL) kernels()->widen(NARROW_BF16, inputs, p->x_bf16 + r * p->ldx, wide);
     for (int64_t g = 0; g < job->groups; g++)
-      job->kernels->quantise(matmul_lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
+      job->kernels->quantise(number_lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
                              &job->sum[r * job->groups + g]);
     memset(a + inputs, 0, (size_t)(job->stride - inputs));
     for (int64_t i = 0; job->packed && i < job->stride; i++) a[i] = (int8_t)(a[i] ^ -128); /* as unsigned ones: a + 128 */
@@ -149,7 +150,7 @@ static void many_rows(const Job *job, int64_t column, int64_t columns, int threa
     job->kernels->panel(job->kind, columns - o, p->inputs, job->numbers + (column + o) * job->row_bytes, job->row_bytes,
                         panels + o * job->stride, scales + o * job->groups);
   for (int64_t r = 0; r < p->rows; r += LOWBIT_TILE_ROWS) {
-    tile.rows = matmul_lesser(LOWBIT_TILE_ROWS, p->rows - r);
+    tile.rows = number_lesser(LOWBIT_TILE_ROWS, p->rows - r);
     tile.x = rows_from(job, r);
     if (p->c) tile.c = p->c + r * p->ldc + column;
     tile.ahead = job->numbers + (column + columns) * job->row_bytes + ahead / tiles * (r / LOWBIT_TILE_ROWS);
@@ -167,8 +168,8 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
     return;
   }
   for (int64_t column = begin, columns; column < end; column += columns) {
-    columns = matmul_lesser(job->group_outputs, end - column);
-    many_rows(job, column, columns, thread, matmul_lesser(job->group_outputs, end - column - columns) * job->row_bytes);
+    columns = number_lesser(job->group_outputs, end - column);
+    many_rows(job, column, columns, thread, number_lesser(job->group_outputs, end - column - columns) * job->row_bytes);
   }
 }
 
@@ -189,7 +190,7 @@ static void sum_products(const OnednnProduct *p) {
 
 static void packed_piece(const Job *job, int64_t row, int64_t column, int thread) {
   const MatmulLowbit *p = job->p;
-  const int64_t rows = matmul_lesser(job->piece_rows, p->rows - row), columns = matmul_lesser(PACKED_OUTPUTS, p->outputs - column);
+  const int64_t rows = number_lesser(job->piece_rows, p->rows - row), columns = number_lesser(PACKED_OUTPUTS, p->outputs - column);
   const int64_t first = p->first_output + column, ldc = p->c ? p->ldc : PACKED_OUTPUTS;
   real *c = p->c ? p->c + row * ldc + column : job->pieces + thread * job->piece_rows * PACKED_OUTPUTS;
   int32_t *sums = (int32_t *)(void *)(job->panels + (size_t)thread * job->thread_bytes);
@@ -266,7 +267,7 @@ static void widened_body(void *context, int64_t begin, int64_t end, int thread) 
   const int64_t inputs = w->weight->inputs, room = matmul_narrow_scratch() / threads_count(), max = room > inputs ? room / inputs : 1;
   real *wide = w->scratch + thread * room;
   for (int64_t done = 0, n; done < w->count; done += n) {
-    n = matmul_lesser(max, w->count - done);
+    n = number_lesser(max, w->count - done);
     for (int64_t i = 0; i < n; i++) lowbit_widen(w->weight, w->first + done + i, 0, inputs, wide + i * inputs);
     if (w->back)
       matmul_single(false, false, w->m, inputs, n, 1, w->a + done, w->lda, wide, inputs, w->add || done > 0 ? 1 : 0, w->c, w->ldc);

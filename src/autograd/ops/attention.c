@@ -16,6 +16,7 @@
  * are rounded for their products, outputs and gradients once, when they are complete: those of k and v add up in scratch of one (sample, kv
  * head). */
 #include "autograd/ops/op_common.h"
+#include "base/number.h"
 
 enum {
   TILE_ROWS = 128,
@@ -87,7 +88,6 @@ typedef struct Work {
   real *kv_sums;                /* [2, S + R, d] gradients of keys, and of values */
 } Work;
 
-static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t q_stride(const Attention *job) { return job->options.heads * job->head_width; }
 static int64_t kv_stride(const Attention *job) { return job->options.kv_heads * job->head_width; }
 static int64_t span_queries(const AttentionOptions *options, int s) {
@@ -138,7 +138,7 @@ static int64_t make_tiles(const Attention *job, Tile *tile) {
     for (int i = s; i < end; i++) count += span_queries(&job->options, i);
     const int64_t cuts = (count + TILE_ROWS - 1) / TILE_ROWS, step = cuts ? ((count + cuts - 1) / cuts + 15) / 16 * 16 : 0;
     for (int64_t at = 0; at < count; at += step, tiles++)
-      if (tile) tile[tiles] = (Tile){s, end - s, query + at, lesser(step, count - at), job->options.first_query + at};
+      if (tile) tile[tiles] = (Tile){s, end - s, query + at, number_lesser(step, count - at), job->options.first_query + at};
     query += count;
   }
   return tiles;
@@ -172,7 +172,7 @@ static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_
   while (done < count) {
     const int64_t hidden = work->job->options.causal && row + done > first ? row + done - first : 0, level = first - (row + done);
     int64_t step = count - done;
-    if (work->job->options.causal) step = lesser(step, level >= CAUSAL_STEP ? level : CAUSAL_STEP);
+    if (work->job->options.causal) step = number_lesser(step, level >= CAUSAL_STEP ? level : CAUSAL_STEP);
     add_part(work, (Part){.row = span->begin + row + done,
                           .count = step,
                           .column = done,
@@ -210,7 +210,7 @@ static bool next_block(Work *work) {
   work->columns = work->local = work->parts = 0;
   work->local_row = work->done;
   while (work->columns < room) {
-    const int64_t rows = piece_rows(job, tile, work->piece), count = lesser(rows - work->done, room - work->columns);
+    const int64_t rows = piece_rows(job, tile, work->piece), count = number_lesser(rows - work->done, room - work->columns);
     add_piece(work, count);
     if (work->piece == 0) work->local = count;
     work->columns += count, work->done += count;
@@ -255,8 +255,8 @@ static void mask_remote(const Work *work, const Part *part) {
   for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
     const AttentionSpan *span = &options->span[s];
     const int64_t queries = work->tile->spans > 1 ? span_queries(options, s) : part->queries, end = part->row + part->count;
-    const int64_t from = span->own > part->row ? lesser(span->own, end) : part->row;
-    const int64_t to = options->causal ? end : lesser(span->own + span->own_count, end);
+    const int64_t from = span->own > part->row ? number_lesser(span->own, end) : part->row;
+    const int64_t to = options->causal ? end : number_lesser(span->own + span->own_count, end);
     const int64_t first = work->tile->spans > 1 ? 0 : work->tile->first;
     const uint8_t *lost = options->lost ? options->lost + s * options->lost_stride + work->sample * work->job->remote + part->row : NULL;
     if (first == 0 && queries > 0 && options->first_bias != 0) bias_columns(work, query, part);

@@ -11,6 +11,7 @@
  * kernels()->product 206, BLAS 197; sums 91 by product, BLAS 180; four queries 264 and 111 by product, BLAS 568 and 389. */
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/op_common.h"
+#include "base/number.h"
 
 enum {
   TILE = 64, /* rows of keys: the tile stays in the second-level cache */
@@ -113,7 +114,7 @@ typedef struct Tile {
 static Tile own_tile(const Decode *job, const Unit *unit, bool values, int64_t kv, int64_t at, int thread) {
   const DecodeBatch *options = &job->options;
   const int64_t page = at / options->page, place = at % options->page, start = place * options->row_step + kv * options->head_step;
-  const int64_t count = matmul_lesser(TILE, matmul_lesser(options->page - place, unit->own - at)), d = job->head_width;
+  const int64_t count = number_lesser(TILE, number_lesser(options->page - place, unit->own - at)), d = job->head_width;
   const uint8_t *base = values ? unit->of->value_page[page] + unit->of->values : unit->of->key_page[page] + unit->of->keys;
   if (options->kind == NARROW_NONE)
     return (Tile){.wide = (const real *)(const void *)base + start, .count = count, .stride = options->row_step};
@@ -239,7 +240,7 @@ static void look_up(const DecodeBook *book, const int32_t *codes, int64_t width,
         __builtin_prefetch(words + (group * book->entries + code[groups + group]) * part * size + at);
     for (int64_t group = first_group, done = 0, n; done < columns; done += n, group++, place = 0) {
       const int64_t at = (group * book->entries + code[group]) * part + place;
-      n = matmul_lesser(part - place, columns - done);
+      n = number_lesser(part - place, columns - done);
       if (book->narrow != NULL)
         kernels()->widen(book->kind, n, book->narrow + at, rows + done);
       else
@@ -281,7 +282,7 @@ static const real *remote_keys(const Decode *job, const Unit *unit, int64_t firs
 }
 
 static void score_remote(const Decode *job, const Unit *unit, int64_t first, int thread) {
-  const int64_t count = matmul_lesser(TILE, unit->of->remote - first), heads = unit->rows * job->heads;
+  const int64_t count = number_lesser(TILE, unit->of->remote - first), heads = unit->rows * job->heads;
   real *tile = tile_of(job, thread);
   if (is_projected(job) && !projects_keys(job)) {
     look_up_side(job, unit, 0, first, count, 0, job->in, tile);
@@ -313,7 +314,7 @@ static void score_body(void *context, int64_t begin, int64_t end, int thread) {
 static void sum_rows(const Decode *job, const Unit *unit, int64_t column, int64_t columns, int thread) {
   real *tile = tile_of(job, thread);
   for (int64_t first = 0, count; first < unit->of->remote; first += count) {
-    count = matmul_lesser(TILE, unit->of->remote - first);
+    count = number_lesser(TILE, unit->of->remote - first);
     look_up_side(job, unit, 1, first, count, column, columns, tile);
     matmul_single(false, false, unit->rows * job->heads, columns, count, 1, unit->scores + first, unit->keys, tile, columns, first > 0,
                   job->sum + unit->first * job->heads * job->in + column, job->in);
@@ -325,7 +326,7 @@ static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, i
   const Scores s = scores_of(job, unit, kv, thread);
   real *tile = tile_of(job, thread);
   for (int64_t first = 0, count; first < unit->of->remote; first += count) {
-    count = matmul_lesser(TILE, unit->of->remote - first);
+    count = number_lesser(TILE, unit->of->remote - first);
     look_up(&job->options.v, unit->of->v, job->kv_width, first, count, kv * d, d, tile);
     sum_values(job, unit, kv, (Scores){s.at + first, s.row_step}, (Tile){.wide = tile, .count = count, .stride = d}, true);
   }
@@ -334,7 +335,7 @@ static void sum_remote_values(const Decode *job, const Unit *unit, int64_t kv, i
 /* Of the columns of a unit's remote rows: one for each thread that would be without a unit. */
 static int64_t slices_of(const Decode *job) {
   if (!is_projected(job)) return job->kv_heads;
-  return job->units >= threads_count() ? 1 : matmul_lesser(threads_count(), job->in);
+  return job->units >= threads_count() ? 1 : number_lesser(threads_count(), job->in);
 }
 
 static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -479,7 +480,7 @@ static bool divide(Tape *tape, Decode *job) {
   if (unit == NULL) return false;
   for (const DecodeSequence *s = options->sequence; s < options->sequence + options->count; s++)
     for (int64_t done = 0; done < s->queries; done += UNIT, unit++) {
-      const int64_t rows = matmul_lesser(UNIT, s->queries - done);
+      const int64_t rows = number_lesser(UNIT, s->queries - done);
       *unit = (Unit){.of = s, .first = first, .rows = rows, .own = s->rows - s->queries + done + rows, .tile = job->tiles};
       unit->keys = s->remote + unit->own;
       first += rows;

@@ -58,18 +58,10 @@ void lowbit_widen(const LowbitMatrix *matrix, int64_t output, int64_t first, int
 
 /* ---- Quantisation ---- */
 
-enum { MIN_Q4 = -8, MAX_Q4 = 7 };
+enum { MIN_Q4 = -8, MAX_Q4 = 7, LARGEST_HALF = 65504 };
 
-/* To the nearest half, magnitudes above the largest one to that. */
-static uint16_t half_of(float x) {
-  const uint16_t sign = x < 0 ? 0x8000 : 0;
-  const float magnitude = fminf(fabsf(x), 65504);
-  int exponent;
-  const float fraction = frexpf(magnitude, &exponent); /* [0.5, 1) 2^exponent */
-  if (magnitude < 0x1p-14f) return (uint16_t)(sign | (uint16_t)lrintf(magnitude * 0x1p24f));
-  const long bits = lrintf(fraction * 2048); /* 1024 to 2048: a carry goes into the exponent */
-  return (uint16_t)(sign | (uint16_t)(((exponent + 13) << 10) + bits));
-}
+/* A scale is finite, whatever it scales. */
+static uint16_t half_of(float x) { return narrow_half(fminf(fmaxf(x, -LARGEST_HALF), LARGEST_HALF)); }
 
 static float largest(int64_t n, const float *x) {
   float max = 0;

@@ -235,12 +235,6 @@ static void widen_block(uint32_t type, const uint8_t *block, float *value) {
     widen_q6(block, value);
 }
 
-static uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
 /* count numbers, a multiple of LOWBIT_BLOCK, to blocks of 8 bits: the scale is the largest magnitude / 127 as a half, numbers are rounded
  * to nearest. Numbers that are not finite, or too large for it, make a scale that is not finite.
  * Magnitudes are compared as whole numbers, which orders infinities and NaNs above all others, and rounded by an addition: every load of a
@@ -250,13 +244,13 @@ static void block_to_q8(const float *value, int64_t count, LowbitQ8Block *out) {
   for (; count > 0; count -= LOWBIT_BLOCK, value += LOWBIT_BLOCK, out++) {
     uint32_t bits = 0;
     for (int i = 0; i < LOWBIT_BLOCK; i++) {
-      const uint32_t magnitude = bits_of(value[i]) & 0x7fffffffu;
+      const uint32_t magnitude = narrow_bits_of_float(value[i]) & 0x7fffffffu;
       bits = magnitude > bits ? magnitude : bits;
     }
     const float largest = narrow_float_of_bits(bits);
     out->scale = lowbit_q8_scale(narrow_half(largest / 127), largest);
     const float scale = narrow_half_to_float(out->scale), per = isfinite(scale) && scale > 0 ? 1 / scale : 0;
-    for (int i = 0; i < LOWBIT_BLOCK; i++) out->number[i] = (int8_t)(uint8_t)bits_of(value[i] * per + rounding);
+    for (int i = 0; i < LOWBIT_BLOCK; i++) out->number[i] = (int8_t)(uint8_t)narrow_bits_of_float(value[i] * per + rounding);
   }
 }
 

@@ -398,12 +398,16 @@ SYSTEMD_UNITS := $(wildcard dist/*.service)
 # Each ends with a NUL. Without git, or where it cannot tell (a copied worktree), all files that lie there, as in an archive.
 DATA_FILES = { { [ -e .git ] && git -c safe.directory="$(CURDIR)" ls-files -z datasets checkpoints experiments 2>/dev/null; } \
   || find datasets checkpoints experiments -type f -print0; }
-## install: programs, manual pages, systemd units, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
+# What programs and manual pages name, and the licence: beside each other as here.
+DOCUMENTS := LICENSE README.md CHANGELOG.md $(wildcard docs/*.md docs/results/*.md)
+
+## install: programs, manual pages, documents, systemd units, bundled data, checkpoints and experiments, under PREFIX (/usr/local); DESTDIR is put in front
 .PHONY: install
 install: all
 	install -d "$(TO)/bin" "$(TO)/share/man/man1" "$(TO)/share/astra" "$(TO)/lib/systemd/system"
 	install $(PROGRAMS) "$(TO)/bin"
 	install -m 644 docs/man/*.1 "$(TO)/share/man/man1"
+	for document in $(DOCUMENTS); do install -D -m 644 $$document "$(TO)/share/doc/astra/$$document" || exit 1; done
 	for unit in $(notdir $(SYSTEMD_UNITS)); do sed -E 's|/usr/local/bin/([a-z-]+)|"$(PREFIX)/bin/\1"|' dist/$$unit >"$(TO)/lib/systemd/system/$$unit" \
 	  && chmod 644 "$(TO)/lib/systemd/system/$$unit" || exit 1; done
 	set -o pipefail; $(DATA_FILES) | xargs -0 -I{} install -D -m 644 {} "$(TO)/share/astra/{}"
@@ -413,6 +417,8 @@ install: all
 uninstall:
 	for program in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$program"; done
 	for page in $(notdir $(wildcard docs/man/*.1)); do rm -f "$(TO)/share/man/man1/$$page"; done
+	for document in $(DOCUMENTS); do rm -f "$(TO)/share/doc/astra/$$document"; done
+	if [ -d "$(TO)/share/doc/astra" ]; then find "$(TO)/share/doc/astra" -depth -type d -empty -delete; fi
 	for unit in $(notdir $(SYSTEMD_UNITS)); do rm -f "$(TO)/lib/systemd/system/$$unit"; done
 	set -o pipefail; if [ -d "$(TO)/share/astra" ]; then $(DATA_FILES) | (cd "$(TO)/share/astra" && xargs -0 rm -f) \
 	  && find "$(TO)/share/astra" -depth -type d -empty -delete; fi

@@ -9,7 +9,8 @@ make -C "$root" -s -o all BUILD="${BUILD:-build}" DESTDIR="$to" PREFIX="$prefix"
 # The current directory and ASTRA_HOME have no checkpoints: they are found beside the program.
 "$there/bin/astra-infer" selftest -c vit-cifar-g8 >"$work/out" 2>"$work/err" || report "astra-infer does not run its checkpoint"
 out '^passed'
-for file in share/man/man1/astra-infer.1 share/astra/checkpoints/vit-cifar-g8/model.safetensors share/astra/experiments/cifar100-groups.json \
+for file in share/man/man1/astra-infer.1 share/doc/astra/LICENSE share/doc/astra/docs/FORMATS.md \
+  share/doc/astra/docs/results/README.md share/astra/checkpoints/vit-cifar-g8/model.safetensors share/astra/experiments/cifar100-groups.json \
   lib/systemd/system/astra-serve.service; do [ -s "$there/$file" ] || report "no $file"; done
 grep -q "^ExecStart=\"$prefix/bin/astra-serve\" " "$there/lib/systemd/system/astra-serve.service" || report "the unit starts another program"
 # Outside of the source tree experiments find the installed text.
@@ -18,7 +19,7 @@ out '^| untrained '
 # As an archive, without git: the same files, for all to read, whoever installs.
 archive="$work/an archive"
 mkdir "$archive"
-for file in Makefile src tools docs dist tests "${BUILD:-build}"; do ln -s "$root/$file" "$archive/$file"; done
+for file in Makefile LICENSE README.md CHANGELOG.md src tools docs dist tests "${BUILD:-build}"; do ln -s "$root/$file" "$archive/$file"; done
 cp -r "$there/share/astra/." "$archive"
 for kind in "an archive" "a checkout that git cannot read"; do
   name="install of $kind"

@@ -125,6 +125,8 @@ typedef struct PlanPeersOptions {
   const char *peers, *key_file; /* as of astra-infer itself */
   bool local;
   double wait, timeout;
+  WeightsBits weights; /* these two as of the workers */
+  WeightsPrecision precision;
   int threads;    /* of this device */
   int64_t tokens; /* of a text */
 } PlanPeersOptions;
@@ -208,6 +210,8 @@ static Status plan_peers_measure(const PlanPeersOptions *options, const char *ch
   *peers = (PlanPeers){.leader = -1};
   TRY(infer_run_find(checkpoint, &directory));
   Status status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = weights_quantise(&weights, options->weights);
+  if (status == STATUS_OK) status = weights_use_precision(&weights, options->precision);
   if (status == STATUS_OK) status = measure_cluster(options, &weights, directory, peers);
   weights_release(&weights);
   free(directory);
@@ -219,7 +223,7 @@ static Status plan_peers_measure(const PlanPeersOptions *options, const char *ch
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every strategy for running a model on several devices, and recommends the fastest.";
 
-enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, MEASURE_REPEATS = 3 };
+enum { PLAN_OPTIONS_MAX = 33 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, MEASURE_REPEATS = 3 };
 static const double LONG_MEASURING = 0.2; /* TFLOP: two seconds of a core, or more */
 
 typedef struct PlanCommand {
@@ -229,6 +233,8 @@ typedef struct PlanCommand {
   bool even, json, measure, with_input;
   const char *peers, *key_file;
   bool local;
+  int weights, precision; /* WeightsBits, WeightsPrecision */
+  const char *backend;
   double wait, timeout;
   bool own_rate, own_links, own_topology; /* --bandwidth; that or --latency; --link-model was given */
   NetworkOptions network;
@@ -269,6 +275,10 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
       {OPTION_TIMEOUT, "wait", 0, &c->wait, "TIME", .help = "how long to wait for a busy worker"},
       {OPTION_TIMEOUT, "timeout", 0, &c->timeout, "TIME", .min = 0.1, .max = 86400,
        .help = "fail if a worker is silent, or not measured, for this long"},
+      {OPTION_CHOICE, "weights", 0, &c->weights, .choices = WEIGHTS_BITS, .help = "bits of matrices, as --peers were started with"},
+      {OPTION_CHOICE, "precision", 0, &c->precision, .choices = WEIGHTS_PRECISIONS,
+       .help = "precision, as --peers were started with; planned is fp32"},
+      {OPTION_TEXT, "backend", 0, &c->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_FLAG, "even", 0, &c->even, .help = "equal number of tokens per device"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256,
        .help = "threads of this device; 0: all cores; auto: one, or all cores with --peers"},
@@ -288,6 +298,9 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
 static Status check_peers(const PlanCommand *c) {
   if (!c->peers && (c->key_file || !c->local))
     return status_set(STATUS_BAD_USAGE, "--%s goes with --peers, of which none are given", c->key_file ? "key-file" : "no-local");
+  if (!c->peers && (c->weights != WEIGHTS_AS_THEY_ARE || c->precision != WEIGHTS_FP32))
+    return status_set(STATUS_BAD_USAGE, "--%s goes with --peers: this device alone is measured in fp32",
+                      c->weights != WEIGHTS_AS_THEY_ARE ? "weights" : "precision");
   if (c->peers && (c->speeds || c->links))
     return status_set(STATUS_BAD_USAGE, "--%s and --peers: the %s of peers are measured", c->speeds ? "speeds" : "links",
                       c->speeds ? "speeds" : "links");
@@ -513,6 +526,8 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .local = command->local,
                                     .wait = command->wait,
                                     .timeout = command->timeout,
+                                    .weights = (WeightsBits)command->weights,
+                                    .precision = (WeightsPrecision)command->precision,
                                     .threads = (int)command->threads,
                                     .tokens = setup->tokens};
   const int64_t max = config_tokens(setup->config);
@@ -576,7 +591,7 @@ static Status plan_run(int argc, char **argv) {
   plan_options(&command, options);
   if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(parse(&command, argc, argv));
-  TRY(cli_check_kernels(NULL));
+  TRY(cli_check_kernels(command.backend));
   TRY(load_config(&command, &config));
   /* With --peers this process computes nothing: the device of its own that it forks has threads of its own. */
   Status status = check_measured(&command, &config);

@@ -82,7 +82,12 @@ start_worker plain 127.0.0.1:0 -c "$work/plain" "${key[@]}"
 lead "plan of a plain model" 0 plan --peers "${address[plain]}" "${key[@]}" -c "$work/plain" --groups 4,8 --json
 [ "$(jq '[.rows[] | select(.strategy == "astra" and .nodes == 2) | .groups] | sort | tostring' "$work/out")" = '"[4,8]"' ] || report "$name: $(cat "$work/out")"
 stop_worker plain
+start_worker few 127.0.0.1:0 -c "$work/plain" "${key[@]}" --weights int8 --precision bf16
+lead "plan for other weights than the worker's" 1 plan --peers "${address[few]}" "${key[@]}" -c "$work/plain"; err "give fp32 or bf16"
+lead "plan for the worker's weights" 0 plan --peers "${address[few]}" "${key[@]}" -c "$work/plain" --weights int8 --precision bf16 --strategies single
+stop_worker few
 
+lead "plan: weights of no worker" 2 plan -c "$work/model" --weights int8; err "--weights goes with --peers"
 lead "plan: --speeds and --peers" 2 plan --peers "${address[a]}" --speeds 1,1 -c "$work/model"; err "speeds of peers are measured"
 lead "plan: a preset and --peers" 2 plan --peers "${address[a]}" --model vit-base; err "workers have a checkpoint"
 lead "plan: more nodes than there are" 2 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --nodes 3; err "there are 2 devices"

@@ -124,7 +124,8 @@ static Status compare(uint64_t there, uint64_t here, const char *name, const cha
 }
 
 Status hello_compare(const Fingerprints *there, const Fingerprints *here, const char *name) {
-  static const char checkpoint[] = "--checkpoint, --weights and --precision must be the same on all devices";
+  static const char checkpoint[] = "--checkpoint, --weights and --precision must be the same on all devices; --precision auto measures "
+                                   "each, and may differ: give fp32 or bf16";
   TRY(compare(there->model, here->model, name, "model", checkpoint));
   TRY(compare(there->codebook, here->codebook, name, "codebook", checkpoint));
   if (!there->partition || !here->partition) return STATUS_OK;

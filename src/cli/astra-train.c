@@ -215,7 +215,7 @@ static Status start_codebooks(Session *session, bool there) {
   const char *const made[] = {lock, folder, there ? NULL : out, NULL}; /* as leave_out has it */
   cli_last_words(
       "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
-      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n",
+      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR and --recipe paper\n",
       ranks_self() == 0 ? made : NULL);
   Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
   cli_last_words(NULL, NULL);
@@ -285,11 +285,12 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
   session->task->report->measure(&best->score, values);
   if (values[0] > 1.5 * chance) return;
   const bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
+  const char *augment = session->task->source->texts ? "" : " or stronger augmentation (--mixup, --crop-min)";
   char why[256] = ""; /* not known where no step was taken */
   if (isfinite(result->accuracy))
-    snprintf(why, sizeof why, ", on those of the training %.1f%%: %s", 100 * result->accuracy,
-             by_heart ? "overfitting. More data helps most; a larger pretrained model or stronger augmentation (--mixup, --crop-min) may"
-                      : "more steps (--epochs) or another --learning-rate may help");
+    snprintf(why, sizeof why, ", on those of the training %.1f%%: %s%s%s", 100 * result->accuracy,
+             by_heart ? "overfitting. More data helps most; a larger pretrained model" : "more steps (--epochs) or another --learning-rate",
+             by_heart ? augment : "", by_heart ? " may" : " may help");
   log_warning("accuracy on the %lld held-out %s is no better than guessing (%.1f%%, %lld classes)%s", (long long)best->samples,
               task_samples(session->task, best->samples), 100 * values[0], (long long)session->classes, why);
 }

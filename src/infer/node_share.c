@@ -33,8 +33,8 @@ Status node_share_check(const NodeSetup *setup) {
   char plain[STRATEGY_LIST];
   if (!setup->weights->books && strategy_facts(strategy)->needs_codebooks)
     return status_set(STATUS_BAD_VALUE,
-                      "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train "
-                      "--groups; --strategy %s can do without codebooks",
+                      "a plain model (no codebooks) runs on one node only: use --nodes 1, without --peers, or fine-tune it for several "
+                      "with astra-train --groups; --strategy %s can do without codebooks, but for single not for prompts",
                       strategy_list(", ", true, plain));
   Status status = check_division(setup);
   if (status != STATUS_OK) return status_wrap(status, "strategy %s", name);

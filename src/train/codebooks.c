@@ -693,12 +693,12 @@ static Status compare_basis(const ModelConfig *mine, const ModelConfig *theirs, 
   if (theirs->blocks != mine->blocks)
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s are of a model of %lld block%s, and this one has %lld: give codebooks that were made for this "
-                      "model, or --groups without --codebooks to make new ones",
+                      "model, or make new ones (astra-train --groups, without --codebooks)",
                       path, (long long)theirs->blocks, text_plural(theirs->blocks), (long long)mine->blocks);
   if (config_end_coded(theirs) != config_end_coded(mine))
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s are of the first %d block%s, and this run exchanges codes in the first %d: give "
-                      "--exchange-blocks %d, or --groups without --codebooks to make new ones",
+                      "--exchange-blocks %d, or make new ones (astra-train --groups, without --codebooks)",
                       path, config_end_coded(theirs), text_plural(config_end_coded(theirs)), config_end_coded(mine),
                       config_end_coded(theirs));
   tell_difference(difference, sizeof difference, "rotation", there->rotation, here->rotation);
@@ -770,7 +770,7 @@ static Status read_or_look(const Session *session, const char *path, real *codew
   if (session->report.unfitted > 0)
     return status_set(STATUS_BAD_USAGE,
                       "the codebooks of %s cannot be used: rotations and predictions are fitted together with codebooks, and the initial "
-                      "weights have none that fit this model; give --groups without --codebooks to make new ones, or start from a "
+                      "weights have none that fit this model; make new ones (astra-train --groups, without --codebooks), or start from a "
                       "checkpoint that has them for the same image size and site",
                       path);
   return checkpoint_load_codebooks(session->config, path, codewords);

@@ -3,6 +3,7 @@
 #include "base/gguf.h"
 #include "base/log.h"
 #include "data/data_paths.h"
+#include "data/download.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
 #include "train/session_internal.h"
@@ -19,6 +20,11 @@ Status start_weights_find(Session *session) {
     if (status == STATUS_OK || session->use == SESSION_PLAN) return STATUS_OK;
     char where[1024];
     snprintf(where, sizeof where, "%s", status_message());
+    if (download_find(options->model) == NULL)
+      return status_set(STATUS_NOT_FOUND,
+                        "no pretrained weights for %s (%s). Give a Hugging Face directory or a GGUF file with --model, name weights with "
+                        "--init DIR or --init FILE, or train from scratch with --init random",
+                        options->model, where);
     return status_set(
         STATUS_NOT_FOUND,
         "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "

@@ -122,11 +122,12 @@ Status task_source_open_tokenizer(Session *session) {
   if (session->tokenizer == NULL) TRY(try_directory(session, options->model));
   if (session->tokenizer == NULL) TRY(try_installed(session, options->model));
   if (session->tokenizer != NULL) return STATUS_OK;
+  const bool any = options->init != NULL && session_is_scratch(options->init); /* weights are for the tokens of their own tokenizer */
   return status_set(
-      STATUS_NOT_FOUND,
-      "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "
-      "with `astra-data tokenizer`",
-      options->init != NULL && files_exists(options->init) ? options->init : options->model);
+      STATUS_NOT_FOUND, "there is no tokenizer beside %s: name %s with --tokenizer DIR or FILE%s",
+      options->init != NULL && files_exists(options->init) ? options->init : options->model, any ? "one" : "that of its weights",
+      any ? ", get one with `astra-data get gpt2`, or make one with `astra-data tokenizer`"
+          : ", or give --model the directory or GGUF file of a checkpoint that has one; `astra-data get` has gpt2 and gpt2-medium");
 }
 
 static bool from_scratch(const TrainOptions *options) { return !checkpoint_is_path(options->model) && session_is_scratch(options->init); }

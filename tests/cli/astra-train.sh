@@ -280,6 +280,9 @@ for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-block
   # shellcheck disable=SC2086
   expect "codes of all blocks: $how" 0 "${third[@]}" $how --out every; exchanges every null; biased every null
 done
+expect "codebooks to start from" 0 "${third[@]}" --groups 2 --recipe paper --out every
+expect "with these the recipe is another, and says so" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --codebooks every --out given; biased given null
+err "defaults: .*the paper's recipe, as --codebooks are given"
 expect "a model whose blocks all have codebooks exchanges the codes of all" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
 expect "as a version that knew no such blocks" 0 "${third[@]}" --groups 2 --exchange-blocks 0 --out every
 sed -i '/^--exchange-blocks$/,+1d; /^--class-bias$/,+1d; /^# xxh3/d' every/training/options.txt
@@ -297,7 +300,7 @@ expect "for other images, with new codebooks" 0 --model tuned "${data[@]}" --gro
 for use in "--max-steps 1" --eval-only; do
   # shellcheck disable=SC2086
   expect "for other images, with the old ones, $use" 2 --model tuned "${data[@]}" --image-size 48 $use --out nowhere
-  err "the codebooks of tuned cannot be used"; err "give --groups without --codebooks to make new ones"; [ ! -e nowhere ] || report "it left something"
+  err "the codebooks of tuned cannot be used"; err "make new ones (astra-train --groups, without --codebooks)"; [ ! -e nowhere ] || report "it left something"
 done
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
@@ -343,8 +346,8 @@ for kind in "--groups 2,4" "--groups 2,4 --prediction" "--groups 4 --site kv" "-
   expect "it goes on" 0 --resume coded --max-steps 3 -q; run "nodes, still" 0 "$bin/astra-infer" selftest -c coded; out "^passed"
 done
 run "in 8 bits" 0 "$bin/astra-quantize" -c predicted -o eighth --weights int8 -q; run "nodes, too" 0 "$bin/astra-infer" selftest -c ./eighth; out "^passed"
-expect "codebooks of other blocks" 2 --model apart "${data[@]}" --codebooks apart --exchange-blocks 2 --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 block, and this run exchanges codes in the first 2: give --exchange-blocks 1, or --groups"
-expect "codebooks of fewer blocks, with predictions" 2 --model predicted "${data[@]}" --exchange-blocks 0 --codebooks predicted --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 block, and this run exchanges codes in the first 2: give --exchange-blocks 1, or --groups"
+expect "codebooks of other blocks" 2 --model apart "${data[@]}" --codebooks apart --exchange-blocks 2 --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 block, and this run exchanges codes in the first 2: give --exchange-blocks 1, or make new ones"
+expect "codebooks of fewer blocks, with predictions" 2 --model predicted "${data[@]}" --exchange-blocks 0 --codebooks predicted --max-steps 1 --devices 3 --out nowhere; err "are of the first 1 block, and this run exchanges codes in the first 2: give --exchange-blocks 1, or make new ones"
 mkdir three && jq '.num_hidden_layers = 3' tiny/config.json >three/config.json
 expect "a model of three blocks" 0 --model three --init random "${data[@]}" --codebook-size 16 --groups 4 --devices 3 --max-steps 1 --out third -q
 expect "its codebooks" 2 "${tiny[@]}" --groups 4 --codebooks third --max-steps 1 --devices 3 --out nowhere; err "are of a model of 3 blocks, and this one has 2: give codebooks that were made for this model"
@@ -645,6 +648,9 @@ expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1
 last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9]+,"total_bytes":1[0-9]{10},.*"paper_cache_bytes":35520512,"paper_cache_full_bytes":134217728\}\}$'
 
 expect "no tokenizer" 1 --model gpt2 --init random --dataset text:text; err "no tokenizer beside gpt2"; err "astra-data tokenizer"
+expect "no tokenizer of a preset that is nowhere to be had" 1 --model llama-3-8b --dataset text:text; err "no tokenizer beside llama-3-8b: name that of its weights"
+expect "nor its weights" 1 --model llama-3-8b --tokenizer "$llama" --dataset text:text; err "do not belong together"
+expect "no weights that could be fetched" 1 --model llama-15m --tokenizer "$root/checkpoints/gpt2-mini-g8" --dataset text:text; err "Give a Hugging Face directory or a GGUF file"
 expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
 expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
 expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"

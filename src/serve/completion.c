@@ -35,6 +35,7 @@ typedef struct Choice {
   size_t bytes, room;
   size_t offset;    /* characters of all tokens so far */
   json_t *logprobs; /* since they were taken last; NULL: none */
+  size_t entries;   /* of these, those of other candidates among them */
   bool failed;      /* no memory */
 } Choice;
 
@@ -145,6 +146,7 @@ static Status choice_add(Choice *c, const EngineToken *token) {
   if (begin) bytes = 0; /* it was put there, and is no text of the client's */
   Status status = STATUS_OK;
   if (c->options->logprobs) (c->options->chat ? note_chat : note_completion)(c, token, text, bytes);
+  if (c->options->logprobs) c->entries += 1 + (size_t)token->top_count;
   for (size_t i = 0; i < bytes; i++) c->offset += ((unsigned char)text[i] & 0xc0) != 0x80;
   if (token->prompt)
     take_text(c, text, bytes);
@@ -170,6 +172,7 @@ static json_t *choice_take(Choice *c, bool chunk, bool opening, bool last) {
   c->bytes -= bytes;
   if (c->bytes > 0) memmove(c->text, c->text + bytes, c->bytes);
   c->logprobs = NULL;
+  c->entries = 0;
   if (!c->options->chat)
     return json_pack("{s:i, s:o, s:o, s:o}", "index", c->index, "text", text, "logprobs", logprobs, "finish_reason", finish);
   if (chunk && empty) {
@@ -231,8 +234,9 @@ struct Completion {
   Job *jobs; /* [count] */
   int count, next, with_engine, done;
   int64_t prompt_tokens, shared_tokens, new_tokens;
-  int status_code;  /* of the first failure, which ends the answer; 0: there is none */
-  const char *code; /* what clients know that failure by; NULL: nothing of its own */
+  int status_code;   /* of the first failure, which ends the answer; 0: there is none */
+  const char *param; /* what of the request is at fault; NULL: what it asks to be continued, if anything */
+  const char *code;  /* what clients know that failure by; NULL: nothing of its own */
   char message[256];
   char id[80];
   time_t created;
@@ -354,6 +358,17 @@ static void submit_more(Completion *c) {
   }
 }
 
+/* JSON of log-probabilities takes far more memory than waiting tokens: up to 1 KB each. */
+static void limit_entries(Completion *c) {
+  size_t entries = 0;
+  for (int i = 0; i < c->next; i++) entries += c->jobs[i].choice.entries;
+  if (entries <= COMPLETION_ENTRIES || c->status_code) return;
+  c->param = "logprobs";
+  fail(c, 400, "invalid_value",
+       "the log-probabilities of this answer are too many: fewer texts (n), tokens or candidates are possible, or a stream that is read "
+       "as it comes");
+}
+
 /* What has come of a job since it was looked at last. */
 static void look_at(Completion *c, Job *job) {
   pthread_mutex_lock(&c->lock);
@@ -382,6 +397,7 @@ static void look_at(Completion *c, Job *job) {
       fail_as(c, status);
     else if (status != STATUS_OK)
       fail(c, 500, NULL, status_message());
+    if (c->options.logprobs) limit_entries(c);
   }
   free(tokens);
   free(tops);
@@ -393,9 +409,10 @@ static void look_at(Completion *c, Job *job) {
   const EngineResult *r = &job->result;
   if (job->choice.index % c->asked.n == 0) c->prompt_tokens += r->prompt_tokens, c->shared_tokens += r->shared_tokens;
   c->new_tokens += job->choice.new_tokens;
-  if (r->end == ENGINE_FAILED) fail(c, 500, NULL, job->message ? job->message : "the cluster failed");
-  if (r->end == ENGINE_DESERTED) fail(c, 503, "no_device", job->message ? job->message : "no device is left");
-  if (r->end == ENGINE_CANCELLED && !job->choice.finish) fail(c, 503, NULL, "the service is shutting down");
+  const bool over = job->choice.finish != NULL; /* by a stop string: what comes then changes nothing */
+  if (r->end == ENGINE_FAILED && !over) fail(c, 500, NULL, job->message ? job->message : "the cluster failed");
+  if (r->end == ENGINE_DESERTED && !over) fail(c, 503, "no_device", job->message ? job->message : "no device is left");
+  if (r->end == ENGINE_CANCELLED && !over) fail(c, 503, NULL, "the service is shutting down");
   if (c->status_code) return;
   text_stream_finish(&job->choice.stream); /* what was held back comes out */
   if (!job->choice.finish) job->choice.finish = r->end == ENGINE_STOP ? "stop" : "length";
@@ -442,7 +459,7 @@ static void write_event(FILE *out, json_t *value) {
 
 static void write_end(Completion *c, FILE *out) {
   if (c->status_code) {
-    write_event(out, http_error_json(c->status_code, NULL, c->code, c->message));
+    write_event(out, http_error_json(c->status_code, c->param, c->code, c->message));
   } else if (c->asked.include_usage) {
     json_t *chunk = around(c, true, json_array());
     if (chunk) json_object_set_new(chunk, "usage", usage_json(c));
@@ -493,7 +510,8 @@ static bool ready(void *context, HttpRequest *request) {
   if (c->status_code) {
     bool refused = c->status_code == 400;
     if (c->status_code == 503) http_retry_after(request, engine_retry_seconds(c->model->engine));
-    http_reply_error(request, c->status_code, refused ? (c->asked.chat ? "messages" : "prompt") : NULL, c->code, "%s", c->message);
+    const char *continued = refused ? (c->asked.chat ? "messages" : "prompt") : NULL;
+    http_reply_error(request, c->status_code, c->param ? c->param : continued, c->code, "%s", c->message);
     return true;
   }
   if (c->asked.stream) {

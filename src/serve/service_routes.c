@@ -63,6 +63,15 @@ static Status encode_body(const ServiceModel *model, const json_t *root, size_t 
   return tokenizer_encode(model->vocabulary->tokenizer, json_string_value(text), json_string_length(text), special, ids);
 }
 
+/* What a body says of "model"; *name NULL: nothing, and the first one is meant. False where it is no name, which is answered. */
+static bool asked_model(HttpRequest *request, const json_t *root, const char **name) {
+  const json_t *model = json_object_get(root, "model");
+  *name = json_string_value(model);
+  if (!model || json_is_null(model) || *name) return true;
+  http_reply_error(request, 400, "model", "invalid_value", "model must be a string");
+  return false;
+}
+
 static void answer_tokenize(void *context, HttpRequest *request) {
   Service *service = context;
   char param[REQUEST_PARAM] = "";
@@ -72,7 +81,8 @@ static void answer_tokenize(void *context, HttpRequest *request) {
   json_t *root = service_body(request), *tokens = NULL;
   if (!root) return;
   http_body(request, &body_bytes);
-  const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
+  const char *name;
+  const ServiceModel *model = asked_model(request, root, &name) ? service_find(service, request, name, true) : NULL;
   Status status = model ? encode_body(model, root, body_bytes, &ids, param, &code) : STATUS_OK;
   if (status != STATUS_OK) service_refuse(request, model, status, param, code);
   if (model && status == STATUS_OK) {
@@ -106,7 +116,8 @@ static void answer_detokenize(void *context, HttpRequest *request) {
   size_t bytes = 0;
   json_t *root = service_body(request);
   if (!root) return;
-  const ServiceModel *model = service_find(service, request, json_string_value(json_object_get(root, "model")), true);
+  const char *name;
+  const ServiceModel *model = asked_model(request, root, &name) ? service_find(service, request, name, true) : NULL;
   if (model) {
     Status status = read_tokens(model, json_object_get(root, "tokens"), &ids, &code);
     if (status == STATUS_OK) status = tokenizer_decode(model->vocabulary->tokenizer, ids.ids, ids.count, &text, &bytes);
@@ -214,7 +225,8 @@ static void answer_groups(void *context, HttpRequest *request) {
   Service *service = context;
   json_t *root = service_body(request);
   if (!root) return;
-  const ServiceModel *model = find_named(service, request, json_string_value(json_object_get(root, "model")));
+  const char *name;
+  const ServiceModel *model = asked_model(request, root, &name) ? find_named(service, request, name) : NULL;
   const json_t *wanted = json_object_get(root, "groups");
   const bool links = json_is_string(wanted) && strcmp(json_string_value(wanted), "auto") == 0;
   const json_int_t groups = links ? 0 : json_integer_value(wanted);

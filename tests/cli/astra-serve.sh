@@ -158,7 +158,15 @@ refused '{"prompt": "a", "stop": 5}' /v1/completions 400 '"stop"'
 refused '{"prompt": "a", "model": "other"}' /v1/completions 404 '"model"'
 refused "{\"prompt\": \"a\", \"model\": \"$(printf '%.0s名' {1..50})\"}" /v1/completions 404 '"model"'
 that '.error.message | startswith("there is no model 名名")' # it is cut, but inside of no character
+for path in /v1/completions /tokenize /detokenize /v1/cluster/groups; do
+  refused '{"prompt": "a", "content": "a", "tokens": [1], "groups": "auto", "model": 5}' $path 400 '"model"'; that '.error.message | startswith("model must be a string")'
+done
 refused '{"prompt": [1, 99999]}' /v1/completions 400 '"prompt"'
+many='"prompt": "Once", "n": 48, "max_tokens": 400, "temperature": 1, "logprobs": 20' # 400,000 entries
+refused "{$many}" /v1/completions 400 '"logprobs"'; that '.error.message | contains("or a stream")'
+name="the same as a stream"; curl -sN -m $((60 * ${TIME_SCALE:-1})) "$base/v1/completions" -H 'Content-Type: application/json' -d "{$many, \"stream\": true}" >"$work/out"
+[ "$(tail -n 2 "$work/out" | head -n 1)" = "data: [DONE]" ] || report "it has no end"
+[ "$(grep -c '"finish_reason":"' "$work/out")" = 48 ] && ! grep -q '"error"' "$work/out" || report "$(grep -m 1 error "$work/out")"
 refused '{"max_tokens": 5}' /v1/completions 400 '"prompt"'
 refused '{"messages": [{"role": "user", "content": 5}]}' /v1/chat/completions 400 '"messages[0].content"'
 refused '{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}' /v1/chat/completions 400 '"tools"'

@@ -571,7 +571,8 @@ static Status check_packets(const CodeExchange *ex) {
   for (int p = 0; ex->receivers && p < rules->parts; p++) {
     const int64_t tokens = ex->request.batch * rules->part_rows[ex->setup.self * rules->parts + p];
     if (tokens > 0 && !interleave_packets(tokens, ex->token_bits, ex->max_packet, interleave_min(ex->setup.min_packets, rules->parts)))
-      return status_set(STATUS_BAD_VALUE, "%lld tokens of this device make more than %d packets of %zu bytes; shorter texts are possible%s",
+      return status_set(STATUS_UNSUPPORTED,
+                        "%lld tokens of this device make more than %d packets of %zu bytes; shorter texts are possible%s",
                         (long long)tokens, MAX_PACKETS, ex->max_packet, ex->setup.whole_rows ? "" : ", or --transport tcp");
   }
   return STATUS_OK;

@@ -27,7 +27,7 @@ enum {
 };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a CLASSIFY or LAST and of the RESULT that answers it: the sender's codes follow the replicas */
-  WIRE_NOT_FINITE = 2, /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
+  WIRE_FUTILE = 2,     /* flag of an ERROR: it would come at any try: numbers that are not finite, or more packets than there can be */
   WIRE_DRAFTER = 4     /* flag of a READY: it has a copy of the model to draft with */
 };
 
@@ -38,7 +38,7 @@ enum {
   X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count images, or sequences of ids to a model that classifies texts */          \
   X(PING, 3, LEADER, 0, 0, 0)                            /* it is still there */                                                           \
   X(RESULT, 4, DEVICE, WIRE_STATISTICS, UINT32_MAX, WIRE_WANT_CODES) /* statistics, class-token replicas, codes if wanted */               \
-  X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_NOT_FINITE)                 /* text; count: 1 + the node that is at fault, 0: the sender */       \
+  X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_FUTILE)                     /* text; count: 1 + the node that is at fault, 0: the sender */       \
   X(BYE, 6, LEADER, 0, 0, 0)                                         /* stop */                                                            \
   X(PROGRESS, 7, DEVICE, 0, 0, 0)                                    /* has reached this block */                                          \
   X(PROMPT, 8, LEADER, 1, UINT32_MAX, 0)                             /* one sequence: how to go on, ids */                                 \

@@ -245,12 +245,28 @@ static void watch_cluster(Engine *engine) {
 
 /* ---- images, one request after another */
 
+/* What fails by its own numbers, on whatever device, ends alone. */
+static void fail_images(Engine *engine, Job *job, Status status) {
+  char why[sizeof engine->failure];
+  snprintf(why, sizeof why, "%s", status_message());
+  if (status == STATUS_NUMERIC) {
+    log_warning("%s", why);
+    status = leader_forget(engine->leader);
+  }
+  if (status != STATUS_OK) {
+    fail_all(engine, status);
+    return;
+  }
+  note_cluster(engine);
+  end_job(engine, job, ENGINE_FAILED, why, NULL, 0);
+}
+
 static void run_images(Engine *engine, Job *job) {
   LeaderAnswer answer;
   Status status = leader_submit(engine->leader, job->images.pixels, job->images.count);
   if (status == STATUS_OK) status = leader_collect(engine->leader, &answer);
   if (status != STATUS_OK) {
-    fail_all(engine, status);
+    fail_images(engine, job, status);
     return;
   }
   pthread_mutex_lock(&engine->lock);
@@ -398,7 +414,9 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   if (token->end == SEQUENCE_GOES_ON) return;
   forget_left(engine, job);
   const bool whole = job->job.sampling.max == 0 && token->end != SEQUENCE_NUMERIC; /* an echo alone */
-  end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], "the model computed numbers that are not finite", NULL, job->device);
+  static const char why[] =
+      "no device can compute this text: the model's numbers are not finite, or it is too long for datagrams (the log has more)";
+  end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], why, NULL, job->device);
 }
 
 static void cancel_job(Engine *engine, Job *job) {

@@ -290,7 +290,8 @@ static Status end_work(Session *s, Status status, uint32_t number, int fault) {
   if (status == STATUS_OK || !connection_is_open(s->control)) return status;
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
-  return send_failure(s, WIRE_ERROR, status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0, number, fault);
+  const bool futile = status == STATUS_NUMERIC || status == STATUS_UNSUPPORTED;
+  return send_failure(s, WIRE_ERROR, futile ? WIRE_FUTILE : 0, number, fault);
 }
 
 /* On the threads that will serve requests. */

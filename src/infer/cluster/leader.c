@@ -690,6 +690,15 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   return weights_unchanged(leader->setup.weights); /* the leader computes the head with them */
 }
 
+Status leader_forget(Leader *leader) {
+  for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0;
+  leader->queue.collected = leader->queue.submitted;
+  hold(leader);
+  const Status status = leader_epoch_renew(leader);
+  release(leader);
+  return status;
+}
+
 /* ---- stop ---- */
 
 static void release_request(LeaderRequest *request) {

@@ -185,6 +185,10 @@ enum { LEADER_WORKER = WELCOME_NAME + ADDRESS_TEXT + 4 };
 /* Waits for the oldest request in flight. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
+/* After leader_collect said NUMERIC, which any device would come to with this input: what is in flight is dropped, and the devices go on
+ * with what is asked next. Another error: as of a request. */
+Status leader_forget(Leader *leader);
+
 int leader_nodes(const Leader *leader);                                       /* of the whole cluster */
 pid_t leader_pid(const Leader *leader, int node);                             /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node);                /* of a worker; else NULL */

@@ -215,9 +215,8 @@ static Status explain_complaint(const Leader *leader) {
   int from = leader->epoch.complainer, about = leader->epoch.fault, prefix = 0;
   char name[MEMBERSHIP_NAME];
   const char *complaint = leader->epoch.complaints[from];
-  Status status = leader->epoch.not_finite ? STATUS_NUMERIC : STATUS_PEER;
-  if (about < 0 || leader->epoch.not_finite)
-    return status_set(status, "%s: %s", membership_name(&leader->membership, from, name), complaint);
+  Status status = leader->epoch.futile ? STATUS_NUMERIC : STATUS_PEER;
+  if (about < 0 || leader->epoch.futile) return status_set(status, "%s: %s", membership_name(&leader->membership, from, name), complaint);
   membership_name(&leader->membership, about, name);
   sscanf(complaint, "node %*d%n", &prefix);
   if (prefix > 0) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, complaint + prefix, from);
@@ -343,7 +342,7 @@ static Status open_epoch(Leader *leader) {
   leader->epoch.base = leader->queue.collected;
   for (int i = 0; i < LEADER_DEPTH && leader->setup.sequences > 0; i++) leader->queue.requests[i].number = 0;
   leader->epoch.complainer = leader->epoch.fault = -1;
-  leader->epoch.not_finite = false;
+  leader->epoch.futile = false;
   leader->epoch.parted = false;
   memset(leader->epoch.progress, 0, (size_t)leader->membership.count * sizeof *leader->epoch.progress);
   leader->epoch.setting_up = true;
@@ -416,7 +415,7 @@ static void give_up_epoch(Leader *leader) {
 /* Attributes the failure to a device, if that is still connected. */
 static void count_fault(Leader *leader) {
   int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
-  if (m < 0 || leader->epoch.not_finite || leader->membership.devices[m].state < DEVICE_HERE ||
+  if (m < 0 || leader->epoch.futile || leader->membership.devices[m].state < DEVICE_HERE ||
       ++leader->membership.devices[m].faults < FAULTS_MAX)
     return;
   drop(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
@@ -453,9 +452,9 @@ static Status begin_again(Leader *leader) {
   return status_set(status, "%s", why);
 }
 
-/* One of many texts has come to numbers that are not finite: the others can go on without it. */
+/* One of many texts cannot be computed by any device: the others can go on without it. */
 static bool is_of_a_text(const Leader *leader, Status cause) {
-  return cause == STATUS_NUMERIC && leader->epoch.not_finite && leader->setup.sequences > 0;
+  return cause == STATUS_NUMERIC && leader->epoch.futile && leader->setup.sequences > 0;
 }
 
 static bool can_recover(Leader *leader, Status cause) {
@@ -485,6 +484,11 @@ static Status recover(Leader *leader, Status cause) {
   if (status != STATUS_OK && leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
   if (status == STATUS_OK) log_info("continuing with %d of %d devices", leader->epoch.nodes, leader->membership.count);
   return status;
+}
+
+Status leader_epoch_renew(Leader *leader) {
+  give_up_epoch(leader);
+  return begin_again(leader);
 }
 
 Status leader_epoch_recover(Leader *leader, Status cause) { return recover(leader, explain(leader, cause)); }

@@ -53,7 +53,7 @@ typedef struct LeaderEpoch {
   bool parted;           /* devices have stopped waiting for each other */
   uint64_t *progress;    /* [nodes] request * (blocks + 3) + step: 1 the first block... blocks + 1 the head, blocks + 2 the answer */
   int complainer, fault; /* devices: who reported a failure, and which device it names; -1: none */
-  bool not_finite;       /* the complainer computed numbers that are not finite: another try would too */
+  bool futile;           /* another try would end as what the complainer says has (WIRE_FUTILE) */
   uint32_t complained;   /* the request, of this epoch, that it complains about; 0: none by itself */
   char (*complaints)[WIRE_TEXT + 1];                 /* [devices] */
   uint8_t cancel[WIRE_HEADER], (*gone)[WIRE_HEADER]; /* messages; [devices] */
@@ -207,6 +207,9 @@ bool leader_epoch_rate_due(const Leader *leader);
 
 /* Recovers from the failure of a connection while sending. */
 Status leader_epoch_recover(Leader *leader, Status cause);
+
+/* A new epoch, in which what is in flight is asked again; no device is to blame for its end. */
+Status leader_epoch_renew(Leader *leader);
 
 /* Before a request, unless another one is in flight: starts a new epoch if devices have come back or gone. */
 Status leader_epoch_rejoin(Leader *leader);

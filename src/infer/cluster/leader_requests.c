@@ -292,10 +292,10 @@ static void store_complaint(Leader *leader, int m, const WireHeader *header) {
  * nobody is blamed any more: devices that have read it close their connections to those that have not. */
 static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   store_complaint(leader, m, header);
-  bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, if others complain that its codes are missing */
-  if (leader->membership.devices[m].asked && !not_finite) return STATUS_OK;
-  if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
-  leader->epoch.not_finite = not_finite;
+  bool futile = header->flags & WIRE_FUTILE; /* the cause, if others complain that its codes are missing */
+  if (leader->membership.devices[m].asked && !futile) return STATUS_OK;
+  if (leader->epoch.complainer >= 0 && (leader->epoch.futile || !futile)) return STATUS_OK;
+  leader->epoch.futile = futile;
   leader->epoch.complainer = m;
   leader->epoch.complained = header->kind == WIRE_ERROR ? header->request : 0;
   leader->epoch.fault = header->count > 0 ? leader->epoch.device_of[header->count - 1] : -1;

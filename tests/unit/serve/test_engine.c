@@ -5,6 +5,7 @@
 #include "unit/infer/fake_worker.h"
 #include "unit/infer/sample_fixture.h"
 #include "unit/infer/sample_text.h"
+#include <float.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -458,6 +459,39 @@ static void images_are_classified(void **state) {
   free(pixels);
 }
 
+/* An image whose numbers overflow fails, and the one behind it is answered. */
+static void an_image_that_overflows_fails_alone(void **state) {
+  Fixture f;
+  Client clients[2];
+  Partition partition = {0};
+  uint64_t ticket;
+  (void)state;
+  open_fixture(&f, "tiny");
+  const int64_t count = weights_pixels(&f.base.weights);
+  float *pixels = malloc((size_t)(2 * count) * sizeof *pixels);
+  sample_pixels(f.base.weights.config, 4, 2, pixels);
+  for (int64_t i = 0; i < count; i++) pixels[i] = FLT_MAX;
+  assert_int_equal(partition_init(&partition, config_tokens(f.base.weights.config), NODES, NULL), STATUS_OK);
+  const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};
+  if (engine_new(&f.engine, &options) != STATUS_OK) fail_msg("%s", status_message());
+  clients_init(clients, 2);
+  for (int i = 0; i < 2; i++) {
+    const EngineImages images = {.pixels = pixels + i * count, .count = 1, .on_end = take_images, .context = &clients[i]};
+    assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) await_end(&clients[i]);
+  assert_int_equal(clients[0].result.end, ENGINE_FAILED);
+  if (!strstr(clients[0].message, "not finite")) fail_msg("%s", clients[0].message);
+  assert_int_equal(clients[1].result.end, ENGINE_LENGTH);
+  EngineState seen;
+  engine_state(f.engine, &seen);
+  assert_true(seen.ready);
+  close_fixture(&f);
+  partition_release(&partition);
+  free(pixels);
+}
+
 /* A process that dies with --on-failure abort ends the cluster: what runs and what waits fails, and what comes is refused. */
 static void a_lost_cluster_fails_its_requests(void **state) {
   Fixture f;
@@ -691,6 +725,7 @@ int main(void) {
       cmocka_unit_test_teardown(texts_are_the_leaders, sample_fixture_end_children),
       cmocka_unit_test_teardown(limits_are_kept, sample_fixture_end_children),
       cmocka_unit_test_teardown(images_are_classified, sample_fixture_end_children),
+      cmocka_unit_test_teardown(an_image_that_overflows_fails_alone, sample_fixture_end_children),
       cmocka_unit_test_teardown(a_lost_cluster_fails_its_requests, sample_fixture_end_children),
       cmocka_unit_test_teardown(what_is_enough_is_finished, sample_fixture_end_children),
       cmocka_unit_test_teardown(a_retry_reckons_with_parallel_texts, sample_fixture_end_children),

@@ -43,7 +43,8 @@ static Status shared_codebooks_init(SharedCodebooks *shared, Emulation *emulatio
   int64_t numbers = 0;
   for (int rate = 0; rate < emulation->rates; rate++) { /* room for any; the most codes are of the last */
     site = &emulation->all[rate * emulate_sites(emulation)];
-    const int64_t of_rate = codes_of(&site->book) + words_of(&site->book) + residual_sums_count(&site->navq);
+    const int64_t moments = emulation->options.noise != 0 ? residual_sums_count(&site->navq) : 0;
+    const int64_t of_rate = codes_of(&site->book) + words_of(&site->book) + moments;
     numbers = of_rate > numbers ? of_rate : numbers;
   }
   *shared = (SharedCodebooks){.emulation = emulation, .site_size = (numbers + PAD - 1) / PAD * PAD};
@@ -418,10 +419,9 @@ Status data_parallel_compare(Session *session) {
   return compare_threads(session);
 }
 
-void data_parallel_add_usage(Session *session) {
-  Emulation *emulation = &session->emulation;
-  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulate_all_sites(emulation); index++) {
-    CodeUsage *usage = &emulation->all[index].usage;
+void data_parallel_add_usage(Session *session, EmulateSite *sites, int count) {
+  for (int index = 0; session->parallel != NULL && session_astra(session) && index < count; index++) {
+    CodeUsage *usage = &sites[index].usage;
     ranks_count_all(usage->counts, usage->groups * usage->entries);
     ranks_count_all(&usage->rows, 1);
     ranks_sum(&usage->distortion, 1);

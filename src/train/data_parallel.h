@@ -42,6 +42,7 @@ Status data_parallel_write(Session *session, Status (*write)(Session *session));
  * with Muon, with as many threads. */
 Status data_parallel_compare(Session *session);
 
-void data_parallel_add_usage(Session *session); /* of codewords, since they were cleared: over all ranks, in each */
+/* Use of codewords by these sites [count], since it was cleared: over all ranks, in each. */
+void data_parallel_add_usage(Session *session, EmulateSite *sites, int count);
 
 #endif

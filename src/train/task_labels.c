@@ -109,8 +109,8 @@ static Status seek_labels(Session *session, TaskPart part, int64_t epoch, int64_
   return text_loader_seek(loader, epoch, step);
 }
 
-/* Behind its end a text begins again. No answer depends on what is there, but the codebooks learn from all rows of a batch, padding
- * included: these are to be rows of texts, not of one and the same token. */
+/* Behind its end a text begins again. No answer depends on what is there, but codebooks, commitment and the teacher's rows are those of all
+ * rows of a batch, padding included: these are to be rows of texts, not of one and the same token. */
 static void repeat_text(int32_t *ids, int64_t length, int64_t width) {
   for (int64_t t = length; t < width; t++) ids[t] = ids[t - length];
 }

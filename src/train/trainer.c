@@ -165,7 +165,7 @@ static Status report_interval(Run *run) {
   Session *session = run->session;
   double now = clock_now(), values[COLUMNS], batches = (double)run->batches;
   for (int i = 0; i < COLUMNS; i++) values[i] = NAN;
-  data_parallel_add_usage(session);
+  data_parallel_add_usage(session, session->emulation.all, emulate_all_sites(&session->emulation));
   values[COLUMN_LOSS] = run->result->loss = run->interval.loss / batches;
   values[COLUMN_TASK] = run->interval.task / batches;
   values[COLUMN_ACCURACY] = run->result->accuracy = (double)run->interval.correct / (double)run->interval.items;
@@ -518,6 +518,8 @@ static Status evaluate_finished(Run *run) {
     log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
              (long long)session->total_steps);
   TRY(save_checkpoint(run));
+  if (session_astra(session) && ranks_count() == 1) /* other ranks may not see the files: they assign by distance alone */
+    TRY(codebooks_constrain_as_counted(session, session->options.out));
   if (owes_evaluation(run)) {
     TRY(evaluate(run));
     say_best(run);

@@ -128,7 +128,7 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
   use_average(session, false);
   result->score.confusion = NULL; /* the session's */
   if (session->parallel != NULL) status = add_ranks(session, status, &result->score);
-  if (status == STATUS_OK && devices > 0) data_parallel_add_usage(session);
+  if (status == STATUS_OK && devices > 0) data_parallel_add_usage(session, session->emulation.site, emulate_sites(&session->emulation));
   result->accuracy = task_accuracy(&result->score);
   result->loss = task_mean_loss(&result->score);
   result->samples = result->score.samples;

@@ -212,6 +212,8 @@ run "self-test with cheaper codes" 0 "$bin/astra-infer" selftest --checkpoint co
 cp -r trained finished; cp counted/frequencies.safetensors finished
 run "resumed at its end" 0 "$bin/astra-train" --resume finished --dtype bf16 -q
 cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
+cp -r trained ended; cp counted/frequencies.safetensors ended
+run "resumed at its end, evaluated as its files are" 0 "$bin/astra-train" --resume ended; err "codes are assigned with the entropy weight 0.1 of ended"
 run "resumed at its end again" 0 "$bin/astra-train" --resume finished -q
 cmp -s counted/frequencies.safetensors finished/frequencies.safetensors || report "what was counted, or its weight, is gone"
 rm finished/selftest.safetensors; mkdir finished/selftest.safetensors # as a kill or a full disk, behind the weights

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum { OPTIONS_FILE_MAX = 1 << 16 };
-enum { CHOICES_LINES = 40, CHOICES_BYTES = 8192 }; /* of it, kept for write_choices, BEGUN and the digest, and for later versions */
+enum { CHOICES_LINES = 44, CHOICES_BYTES = 8192 }; /* of it, kept for write_choices, BEGUN and the digest, and for later versions */
 
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (TrainCommand){.memory = -1};
@@ -282,8 +282,8 @@ static void write_choices(FILE *stream, const TrainOptions *options, int64_t thr
           (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
           (long long)options->eval_every, options->optimizer.rate);
   fprintf(stream, "--mixup\n%.17g\n--cutmix\n%.17g\n", options->mixup, options->cutmix);
-  fprintf(stream, "--distill-hidden\n%.17g\n--class-bias\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n",
-          options->distill_hidden, options->class_bias, options->class_mean_power, (long long)options->exchange_blocks);
+  fprintf(stream, "--distill\n%.17g\n--distill-hidden\n%.17g\n--class-bias\n%.17g\n--class-mean-power\n%.17g\n--exchange-blocks\n%lld\n",
+          options->distill, options->distill_hidden, options->class_bias, options->class_mean_power, (long long)options->exchange_blocks);
   fprintf(stream, "--max-steps\n%lld\n", (long long)options->max_steps);
   write_choice(stream, table, "precision", options->precision);
   write_choice(stream, table, "dtype", options->dtype);

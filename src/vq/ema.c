@@ -71,7 +71,7 @@ static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
   const EmaJob *job = context;
   const Codebook *book = job->book;
   const int64_t groups = book->groups, k = book->entries, d = book->width / groups, slices = slices_of(d);
-  const real gain = (real)(1 - job->options->decay);
+  const real gain = 1 - (real)job->options->decay; /* of the rounded one: else sums shrink or grow with each step */
   for (int64_t first = 0; first < job->rows; first += BLOCK_ROWS) {
     int64_t rows = job->rows - first < BLOCK_ROWS ? job->rows - first : BLOCK_ROWS;
     for (int64_t item = begin; item < end; item++) {
@@ -112,7 +112,8 @@ static void codeword_range(void *context, int64_t begin, int64_t end, int thread
   for (int64_t i = begin; i < end; i++) {
     double total = ema->totals[i / ema->entries];
     double smoothed = ((double)ema->sizes[i] + s) / (total + (double)ema->entries * s) * total;
-    if (!(smoothed > 0)) continue; /* no smoothing and an empty cluster: the codeword does not move */
+    if (!(smoothed > 0))
+      continue; /* no smoothing and an empty cluster: the codeword does not move. With it one ends at 0, unless revived */
     real factor = (real)(1 / smoothed);
     for (int64_t j = 0; j < d; j++) job->book->codewords[i * d + j] = ema->sums[i * d + j] * factor;
   }

@@ -262,9 +262,9 @@ expect "the plain model" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out plain --j
 last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ -e plain/selftest.safetensors ] || report "a plain model has no self-test"
 ! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
 remembers() { [ "$(grep -A 1 -x -e "--$1" tuned/training/options.txt | tail -n 1)" = "$2" ] || report "$name: options.txt does not say --$1 $2"; }
-expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned; remembers distill-hidden 1; remembers mixup 1; remembers cutmix 1; err "distillation (--recipe tuned), images mixed by mixup and CutMix (--recipe tuned)"
-sed -i '/^--distill-hidden$/,+1d; /^--mixup$/,+1d; /^--cutmix$/,+1d; /^# xxh3/d' tuned/training/options.txt
-expect "a run of a version whose recipe compared no rows and mixed no images" 0 --resume tuned --max-steps 2 -q; remembers distill-hidden 0; remembers mixup 0; remembers cutmix 0
+expect "adapted by the recipe" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --max-steps 1 --out tuned; remembers distill 0.5; remembers distill-hidden 1; remembers mixup 1; remembers cutmix 1; err "distillation (--recipe tuned), images mixed by mixup and CutMix (--recipe tuned)"
+sed -i '/^--distill$/,+1d; /^--distill-hidden$/,+1d; /^--mixup$/,+1d; /^--cutmix$/,+1d; /^# xxh3/d' tuned/training/options.txt
+expect "a run of a version whose recipe compared no rows and mixed no images" 0 --resume tuned --max-steps 2 -q; remembers distill 0.5; remembers distill-hidden 0; remembers mixup 0; remembers cutmix 0
 expect "without its predictions" 0 --model plain "${data[@]}" --codebook-size 16 --groups 4 --no-prediction --no-rotation --max-steps 1 --out basis -q
 expect "nor once it is resumed" 0 --resume basis --max-steps 2 -q; [ "$(jq '.astra | .rotation or .prediction' basis/config.json)" = false ] || report "config.json says $(jq -c .astra basis/config.json)"
 expect "predictions without the basis" 2 --model plain "${data[@]}" --groups 4 --no-rotation --prediction; err "--no-rotation cannot be combined with --prediction"

@@ -141,13 +141,14 @@ static void choices_are_remembered(void **state) {
     options->precision = i % 3, options->dtype = i / 3 % 3, options->recipe = i / 9;
     options->batch = 8, options->epochs = 2, options->warmup = 5, options->eval_every = 7, options->optimizer.rate = 0.25;
     options->mixup = 0.75, options->cutmix = 1;
-    options->distill_hidden = 1, options->class_bias = -0.5, options->class_mean_power = 0.5, options->exchange_blocks = 4,
-    options->max_steps = 9;
+    options->distill = 0.5, options->distill_hidden = 1, options->class_bias = -0.5, options->class_mean_power = 0.5,
+    options->exchange_blocks = 4, options->max_steps = 9;
     options->early_stopping = 3, options->keep_best = i % 2;
     assert_int_equal(train_options_remember(options, 2, argv, "/here", 6), STATUS_OK);
     snprintf(expected, sizeof expected,
              "--model=tiny\n--recipe\n%s\n--threads\n6\n--batch\n8\n--epochs\n2\n--warmup\n5\n--eval-every\n7\n--learning-rate\n0.25\n"
-             "--mixup\n0.75\n--cutmix\n1\n--distill-hidden\n1\n--class-bias\n-0.5\n--class-mean-power\n0.5\n--exchange-blocks\n4\n--max-"
+             "--mixup\n0.75\n--cutmix\n1\n--distill\n0.5\n--distill-hidden\n1\n--class-bias\n-0.5\n--class-mean-power\n0.5\n--exchange-"
+             "blocks\n4\n--max-"
              "steps\n9\n--precision\n%s\n--"
              "dtype\n%s\n"
              "--early-stopping\n3\n--%s\n# begun in /here\n# xxh3 ",

@@ -651,7 +651,8 @@ static Status allocate(CodeExchange *ex) {
   bool memory = (ex->part_rows = calloc(2 * nodes * (size_t)parts_of(setup), sizeof *ex->part_rows)) &&
                 (ex->arrivals = calloc(nodes, sizeof *ex->arrivals)) && (setup->whole_rows || allocate_codes(ex));
   if (!memory)
-    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_max);
+    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch or --max-context",
+                      (long long)setup->batch_max);
   if (setup->lose) {
     TRY(link_loss_check(setup->lose));
     ex->loss = *setup->lose;
@@ -665,7 +666,7 @@ static Status allocate(CodeExchange *ex) {
   for (size_t i = 0; memory && i < message_count(ex); i++)
     memory = (ex->messages[i].bytes = malloc(ex->message_bytes)) &&
              (ex->messages[i].packets = calloc((size_t)ex->max_packets, sizeof(TransportPacket)));
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch or --max-context");
 }
 
 /* Room for twice the packets that are needed now, should routes turn out to be narrower. Most texts are shorter than the longest, which may
@@ -676,7 +677,7 @@ static Status choose_packets(CodeExchange *ex) {
   ex->max_packet = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
   int packets = own ? interleave_packets(own, ex->token_bits, ex->max_packet, setup->min_packets) : 1;
   if (!packets && setup->tokens_max == 0)
-    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch or --max-context",
                       (long long)setup->batch_max, MAX_PACKETS, ex->max_packet);
   ex->max_packets = packets && 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
   return STATUS_OK;

@@ -710,7 +710,9 @@ static Status allocate(Node *node) {
       (node->arena = arena_new(arena_bytes)) && (node->block_arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
   node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
-  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_max);
+  if (!memory)
+    return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch or --max-context",
+                      (long long)setup->batch_max);
   tape_record(node->tape, false);
   tape_use_bf16(node->tape, setup->weights->bf16);
   tape_segment_use(node->tape, node->block_arena);

@@ -46,7 +46,8 @@ Status node_share_check_batch(const NodeSetup *setup) {
   double numbers = setup->split ? 2 * (double)setup->tokens_max : (double)weights_pixels(setup->weights);
   if (setup->split) numbers = fmax(numbers, (double)weights_outputs(setup->weights));
   if (setup->batch_max >= 1 && (double)setup->batch_max * numbers * 4 <= (double)INT32_MAX) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch", (long long)setup->batch_max);
+  return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch or --max-context",
+                    (long long)setup->batch_max);
 }
 
 /* ---- tokens */

@@ -60,7 +60,7 @@ static Status allocate_request(Leader *leader, LeaderRequest *request) {
                 (request->nodes = calloc(devices, sizeof(NodeStatistics))) && (request->counts = calloc(devices, sizeof(int64_t))) &&
                 (request->shares = calloc(devices, sizeof(RequestShare)));
   if (leader->given) memory = memory && (request->pixels = malloc(pixels * sizeof *request->pixels)) && (request->levels = malloc(pixels));
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for requests; use a smaller --batch");
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for requests; use a smaller --batch or --max-context");
 }
 
 static Status allocate_answer(Leader *leader) {
@@ -80,7 +80,7 @@ static Status allocate_answer(Leader *leader) {
     size_t codes = batch * (size_t)((tokens + 1) * config_rate_groups(config, config_rates(config) - 1)) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
   }
-  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
+  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch or --max-context");
   tape_record(leader->tape, false);
   tape_use_bf16(leader->tape, setup->weights->bf16);
   return STATUS_OK;
@@ -691,8 +691,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
 }
 
 Status leader_forget(Leader *leader) {
-  for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0;
-  leader->queue.collected = leader->queue.submitted;
+  leader->queue.collected = leader->queue.submitted; /* answers to these may still come, until the epoch has ended */
   hold(leader);
   const Status status = leader_epoch_renew(leader);
   release(leader);

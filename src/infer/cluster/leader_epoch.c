@@ -111,7 +111,7 @@ static Status allocate_results(Leader *leader) {
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
     leader_device(leader, d)->connection.sink.max_payload = fmax(fmax((double)bytes, (double)tokens), WIRE_TEXT);
   }
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch or --max-context");
 }
 
 void leader_epoch_close(Leader *leader) {
@@ -340,7 +340,7 @@ static Status open_epoch(Leader *leader) {
   if (leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left");
   leader->epoch.number = leader->epoch.number < UINT16_MAX ? leader->epoch.number + 1 : 1;
   leader->epoch.base = leader->queue.collected;
-  for (int i = 0; i < LEADER_DEPTH && leader->setup.sequences > 0; i++) leader->queue.requests[i].number = 0;
+  for (int i = 0; i < LEADER_DEPTH; i++) leader->queue.requests[i].number = 0; /* what goes on is numbered anew */
   leader->epoch.complainer = leader->epoch.fault = -1;
   leader->epoch.futile = false;
   leader->epoch.parted = false;

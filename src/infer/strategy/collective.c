@@ -54,7 +54,8 @@ static Status send_rows(Collective *c, MessageKey key, int64_t numbers, const ui
   TransportPacket *packets = c->packets + (ring_place(c) * (size_t)(c->setup.nodes + 1) + (size_t)lane) * (size_t)c->max_packets;
   int count = packets_for(c, numbers);
   if (count == 0 || count > c->max_packets)
-    return status_set(STATUS_BAD_VALUE, "%lld numbers make more packets than a group can have; use a smaller --batch", (long long)numbers);
+    return status_set(STATUS_BAD_VALUE, "%lld numbers make more packets than a group can have; use a smaller --batch or --max-context",
+                      (long long)numbers);
   for (int f = 0; f < count; f++) {
     packets[f] = (TransportPacket){.header = {.request = key.request,
                                               .block = key.block,
@@ -273,7 +274,8 @@ static Status allocate(Collective *c) {
                                      .message_context = &c->plan[i]};
     memory = (c->plan[i].steps = calloc(steps + 1, sizeof(ReduceStep))) != NULL;
   }
-  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for rows of %d devices; use a smaller --batch", c->setup.nodes);
+  return memory ? STATUS_OK
+                : status_set(STATUS_NO_MEMORY, "no memory for rows of %d devices; use a smaller --batch or --max-context", c->setup.nodes);
 }
 
 Status collective_init(Collective *c, const CollectiveSetup *setup) {
@@ -285,7 +287,8 @@ Status collective_init(Collective *c, const CollectiveSetup *setup) {
   max_bytes(setup, &c->share_bytes, &c->whole_bytes);
   c->max_packets = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;
   if (c->max_packets == 0)
-    return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch", c->share_bytes, MAX_PACKETS);
+    return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch or --max-context",
+                      c->share_bytes, MAX_PACKETS);
   Status status = allocate(c);
   if (status != STATUS_OK) collective_release(c);
   return status;

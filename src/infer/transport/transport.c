@@ -96,7 +96,7 @@ Status transport_new(Transport **transport, const TransportSetup *setup, double 
   choose_sizes(t);
   Status status = netem_init(&t->netem, setup->links ? &t->links : NULL, setup->ends, setup->medium, setup->self, setup->nodes, now);
   if (status == STATUS_OK && !allocate(t))
-    status = status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes; use a smaller --batch", setup->nodes);
+    status = status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes; use a smaller --batch or --max-context", setup->nodes);
   if (status != STATUS_OK) {
     transport_free(t);
     *transport = NULL;

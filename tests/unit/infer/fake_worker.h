@@ -22,6 +22,7 @@ typedef struct FakeWorker {
   /* How it behaves; zeroes: well. */
   bool refuses;    /* each SETUP, and names no node */
   bool fails;      /* ERROR to each request */
+  bool overflows;  /* ERROR to the first request: its numbers are not finite */
   int reports;     /* ERROR to each request in which this node takes part, counted from 1; names it as the one at fault */
   int slow;        /* seconds before it answers a request */
   bool silent;     /* answers neither requests nor CANCEL */
@@ -117,6 +118,8 @@ static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   if (w->silent) return true;
   nanosleep(&(struct timespec){.tv_sec = w->slow}, NULL);
   bool reports = w->reports && w->reports <= s->setup.nodes;
+  if (w->overflows && s->requests == 1)
+    return fake_worker_say(s, (WireHeader){.kind = WIRE_ERROR, .flags = WIRE_FUTILE, .request = asked->request, .bytes = 9}, "overflows");
   if (w->fails || reports) {
     WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = reports ? (uint32_t)w->reports : 0, .bytes = 7};
     return fake_worker_say(s, header, "is lame");

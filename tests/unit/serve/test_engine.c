@@ -492,6 +492,51 @@ static void an_image_that_overflows_fails_alone(void **state) {
   free(pixels);
 }
 
+/* Another device's answer to it, which comes later, is no fault of that device. */
+static void an_image_that_overflows_costs_no_device(void **state) {
+  Fixture f;
+  Client clients[2];
+  Partition partition = {0};
+  FakeWorker workers[] = {{.overflows = true}, {.slow = 1}};
+  Address peers[2];
+  const ClusterOptions cluster = {.peers = peers, .peer_count = 2, .on_failure = ON_FAILURE_RERUN};
+  uint64_t ticket;
+  EngineState seen;
+  (void)state;
+  open_fixture(&f, "tiny");
+  for (int i = 0; i < 2; i++) {
+    fake_worker_start(&workers[i], &f.base, i);
+    peers[i] = workers[i].address;
+  }
+  f.leader.cluster = &cluster;
+  float *pixels = calloc((size_t)weights_pixels(&f.base.weights), sizeof *pixels);
+  assert_int_equal(partition_init(&partition, config_tokens(f.base.weights.config), 2, NULL), STATUS_OK);
+  const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};
+  if (engine_new(&f.engine, &options) != STATUS_OK) fail_msg("%s", status_message());
+  clients_init(clients, 2);
+  for (int i = 0; i < 2; i++) {
+    const EngineImages images = {.pixels = pixels, .count = 1, .on_end = take_images, .context = &clients[i]};
+    assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f.engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) await_end(&clients[i]);
+  assert_int_equal(clients[0].result.end, ENGINE_FAILED);
+  if (!strstr(clients[0].message, "overflows")) fail_msg("%s", clients[0].message);
+  if (clients[1].result.end != ENGINE_LENGTH) fail_msg("%s", clients[1].message);
+  engine_state(f.engine, &seen);
+  for (int d = 0; d < 2; d++) {
+    assert_int_equal(seen.devices[d].state, ENGINE_DEVICE_HERE);
+    assert_int_equal(seen.devices[d].failures, 0);
+    assert_int_equal(workers[d].calls[0], 1);
+  }
+  engine_free(f.engine);
+  for (int i = 0; i < 2; i++) fake_worker_stop(&workers[i]);
+  sample_fixture_no_children();
+  sample_fixture_close(&f.base);
+  partition_release(&partition);
+  free(pixels);
+}
+
 /* A process that dies with --on-failure abort ends the cluster: what runs and what waits fails, and what comes is refused. */
 static void a_lost_cluster_fails_its_requests(void **state) {
   Fixture f;
@@ -726,6 +771,7 @@ int main(void) {
       cmocka_unit_test_teardown(limits_are_kept, sample_fixture_end_children),
       cmocka_unit_test_teardown(images_are_classified, sample_fixture_end_children),
       cmocka_unit_test_teardown(an_image_that_overflows_fails_alone, sample_fixture_end_children),
+      cmocka_unit_test(an_image_that_overflows_costs_no_device),
       cmocka_unit_test_teardown(a_lost_cluster_fails_its_requests, sample_fixture_end_children),
       cmocka_unit_test_teardown(what_is_enough_is_finished, sample_fixture_end_children),
       cmocka_unit_test_teardown(a_retry_reckons_with_parallel_texts, sample_fixture_end_children),

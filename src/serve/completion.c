@@ -205,6 +205,11 @@ typedef struct Job {
   bool done;       /* ended, and all its tokens were looked at */
   bool told;       /* the stream has said so */
   bool opened;     /* the stream has said who speaks */
+  /* Taken from below, and looked at up to `taken_at`: */
+  WaitingToken *taken;
+  EngineCandidate *taken_tops;
+  size_t taken_count, taken_at;
+  bool taken_last; /* none came behind them */
   /* Under the lock: */
   WaitingToken *tokens;
   size_t count, room;
@@ -254,6 +259,8 @@ static void release(Completion *c) {
     choice_release(&c->jobs[i].choice);
     free(c->jobs[i].tokens);
     free(c->jobs[i].tops);
+    free(c->jobs[i].taken);
+    free(c->jobs[i].taken_tops);
     free(c->jobs[i].message);
   }
   for (int i = 0; i < c->prompt_count; i++) token_list_release(&c->prompts[i]);
@@ -358,49 +365,63 @@ static void submit_more(Completion *c) {
   }
 }
 
-/* JSON of log-probabilities takes far more memory than waiting tokens: up to 1 KB each. */
-static void limit_entries(Completion *c) {
-  size_t entries = 0;
-  for (int i = 0; i < c->next; i++) entries += c->jobs[i].choice.entries;
-  if (entries <= COMPLETION_ENTRIES || c->status_code) return;
-  c->param = "logprobs";
-  fail(c, 400, "invalid_value",
-       "the log-probabilities of this answer are too many: fewer texts (n), tokens or candidates are possible, or a stream that is read "
-       "as it comes");
-}
-
-/* What has come of a job since it was looked at last. */
-static void look_at(Completion *c, Job *job) {
+/* What has come of a job since. */
+static void take_tokens(Completion *c, Job *job) {
+  free(job->taken);
+  free(job->taken_tops);
   pthread_mutex_lock(&c->lock);
-  WaitingToken *tokens = job->tokens;
-  EngineCandidate *tops = job->tops;
-  size_t count = job->count;
-  bool ended = job->ended;
-  Status lost = job->lost;
+  job->taken = job->tokens;
+  job->taken_tops = job->tops;
+  job->taken_count = job->count;
+  job->taken_last = job->ended;
+  const Status lost = job->lost;
   job->tokens = NULL;
   job->tops = NULL;
   job->count = job->room = job->top_count = job->top_room = 0;
   pthread_mutex_unlock(&c->lock);
-  bool stopped = job->choice.finish != NULL;
+  job->taken_at = 0;
   if (lost == STATUS_BUSY) fail(c, 500, NULL, "the client reads too slowly");
   if (lost == STATUS_NO_MEMORY) fail_as(c, status_no_memory(NULL, "an answer"));
-  for (size_t i = 0; i < count && !c->status_code; i++) {
-    EngineToken token = {.id = tokens[i].id,
-                         .prompt = tokens[i].prompt,
-                         .end = tokens[i].end,
-                         .logprob = tokens[i].logprob,
-                         .top_count = tokens[i].top_count};
-    memcpy(token.top, tops ? tops + tokens[i].top : token.top, (size_t)token.top_count * sizeof *token.top);
-    Status status = choice_add(&job->choice, &token);
-    if (job->choice.failed) status = status_no_memory(NULL, "an answer");
-    if (status == STATUS_NO_MEMORY)
-      fail_as(c, status);
-    else if (status != STATUS_OK)
-      fail(c, 500, NULL, status_message());
-    if (c->options.logprobs) limit_entries(c);
+}
+
+/* JSON of log-probabilities takes far more memory than waiting tokens, up to 1 KB each. */
+static bool holds_many(const Completion *c) {
+  size_t entries = 0;
+  for (int i = 0; i < c->next; i++) entries += c->jobs[i].choice.entries;
+  return entries > COMPLETION_ENTRIES;
+}
+
+static void add_token(Completion *c, Job *job) {
+  const WaitingToken *t = &job->taken[job->taken_at++];
+  EngineToken token = {.id = t->id, .prompt = t->prompt, .end = t->end, .logprob = t->logprob, .top_count = t->top_count};
+  if (t->top_count > 0) memcpy(token.top, job->taken_tops + t->top, (size_t)t->top_count * sizeof *token.top);
+  Status status = choice_add(&job->choice, &token);
+  if (job->choice.failed) status = status_no_memory(NULL, "an answer");
+  if (status == STATUS_NO_MEMORY)
+    fail_as(c, status);
+  else if (status != STATUS_OK)
+    fail(c, 500, NULL, status_message());
+}
+
+/* Of a stream no more at a time than it may hold: the rest waits until that is written. */
+static void look_at_tokens(Completion *c, Job *job) {
+  if (job->taken_at == job->taken_count) take_tokens(c, job);
+  while (job->taken_at < job->taken_count && !c->status_code) {
+    if (c->options.logprobs && holds_many(c)) {
+      if (c->asked.stream) return;
+      c->param = "logprobs";
+      fail(c, 400, "invalid_value",
+           "the log-probabilities of this answer are too many: fewer texts (n), tokens or candidates are possible, or a stream");
+      return;
+    }
+    add_token(c, job);
   }
-  free(tokens);
-  free(tops);
+}
+
+static void look_at(Completion *c, Job *job) {
+  bool stopped = job->choice.finish != NULL;
+  look_at_tokens(c, job);
+  const bool ended = job->taken_last && (c->status_code || job->taken_at == job->taken_count);
   if (!stopped && job->choice.finish && !ended) engine_finish(c->model->engine, job->ticket);
   if (!ended) return;
   job->done = true;
@@ -415,6 +436,7 @@ static void look_at(Completion *c, Job *job) {
   if (r->end == ENGINE_CANCELLED && !over) fail(c, 503, NULL, "the service is shutting down");
   if (c->status_code) return;
   text_stream_finish(&job->choice.stream); /* what was held back comes out */
+  if (job->choice.failed) fail_as(c, status_no_memory(NULL, "an answer"));
   if (!job->choice.finish) job->choice.finish = r->end == ENGINE_STOP ? "stop" : "length";
 }
 
@@ -444,29 +466,37 @@ static void reply_whole(Completion *c, HttpRequest *request) {
   json_t *choices = json_array(), *usage = usage_json(c);
   for (int i = 0; i < c->count; i++) json_array_append_new(choices, choice_take(&c->jobs[i].choice, false, true, true));
   bool whole = json_array_size(choices) == (size_t)c->count;
-  json_t *answer = around(c, false, choices);
-  if (answer) json_object_set_new(answer, "usage", usage);
-  http_reply_json(request, 200, whole ? answer : NULL);
+  json_t *answer = whole ? around(c, false, choices) : NULL;
+  if (!whole) json_decref(choices);
+  if (answer)
+    json_object_set_new(answer, "usage", usage);
+  else
+    json_decref(usage);
+  http_reply_json(request, 200, answer);
 }
 
-/* Takes value over. */
-static void write_event(FILE *out, json_t *value) {
+/* Takes value over. NO_MEMORY: what was to be said is lost. */
+static Status write_event(FILE *out, json_t *value) {
   char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
   if (text) fprintf(out, "data: %s\n\n", text);
   json_decref(value);
+  if (!text) return status_no_memory(NULL, "a stream");
   free(text);
+  return STATUS_OK;
 }
 
-static void write_end(Completion *c, FILE *out) {
+static Status write_end(Completion *c, FILE *out) {
+  Status status = STATUS_OK;
   if (c->status_code) {
-    write_event(out, http_error_json(c->status_code, c->param, c->code, c->message));
+    status = write_event(out, http_error_json(c->status_code, c->param, c->code, c->message));
   } else if (c->asked.include_usage) {
     json_t *chunk = around(c, true, json_array());
     if (chunk) json_object_set_new(chunk, "usage", usage_json(c));
-    write_event(out, chunk);
+    status = write_event(out, chunk);
   }
   fputs("data: [DONE]\n\n", out);
   c->over = true;
+  return status;
 }
 
 static Status write_news(Completion *c) {
@@ -475,7 +505,8 @@ static Status write_news(Completion *c) {
   c->out_at = c->out_bytes = 0;
   FILE *out = open_memstream(&c->out, &c->out_bytes);
   if (!out) return status_no_memory(NULL, "a stream");
-  for (int i = 0; i < c->next && !c->status_code; i++) {
+  Status status = STATUS_OK;
+  for (int i = 0; i < c->next && !c->status_code && status == STATUS_OK; i++) {
     Job *job = &c->jobs[i];
     bool opening = c->asked.chat && !job->opened, last = job->done && !job->told;
     if (!opening && !last && complete_bytes(&job->choice) == 0 && !job->choice.logprobs) continue;
@@ -483,10 +514,10 @@ static Status write_news(Completion *c) {
     job->told |= last;
     json_t *chunk = around(c, true, json_pack("[o]", choice_take(&job->choice, true, opening, last)));
     if (chunk && c->asked.include_usage) json_object_set_new(chunk, "usage", json_null()); /* it comes in a chunk of its own */
-    write_event(out, chunk);
+    status = write_event(out, chunk);
   }
-  if (c->status_code || c->done == c->count) write_end(c, out);
-  return fclose(out) == 0 ? STATUS_OK : status_no_memory(NULL, "a stream");
+  if (status == STATUS_OK && (c->status_code || c->done == c->count)) status = write_end(c, out);
+  return fclose(out) == 0 ? status : status_no_memory(NULL, "a stream");
 }
 
 static ssize_t read_stream(void *context, HttpRequest *request, char *buffer, size_t room) {
@@ -523,6 +554,12 @@ static bool ready(void *context, HttpRequest *request) {
   return true;
 }
 
+static int64_t count_new(const WaitingToken *tokens, size_t count) {
+  int64_t made = 0;
+  for (size_t i = 0; i < count; i++) made += !tokens[i].prompt && !tokens[i].end;
+  return made;
+}
+
 /* What a client that left took until then. Jobs that ended have been counted (look_at); the caller holds the lock. */
 static void count_unfinished(Completion *c) {
   for (int i = 0; i < c->next; i++) {
@@ -530,7 +567,8 @@ static void count_unfinished(Completion *c) {
     if (job->done) continue;
     if (i % c->asked.n == 0) c->prompt_tokens += (int64_t)c->prompts[i / c->asked.n].count;
     c->new_tokens += job->choice.new_tokens;
-    for (size_t t = 0; t < job->count && !job->choice.finish; t++) c->new_tokens += !job->tokens[t].prompt && !job->tokens[t].end;
+    if (job->choice.finish) continue;
+    c->new_tokens += count_new(job->taken + job->taken_at, job->taken_count - job->taken_at) + count_new(job->tokens, job->count);
   }
 }
 

@@ -419,23 +419,16 @@ static void take_new(Engine *engine, Job *job, const DecodedToken *token) {
   end_job(engine, job, whole ? ENGINE_LENGTH : ends[token->end], why, NULL, job->device);
 }
 
-static void cancel_job(Engine *engine, Job *job) {
-  pthread_mutex_lock(&engine->lock);
-  job->cancelled = true;
-  pthread_mutex_unlock(&engine->lock);
-}
-
 /* A token of the prompt, of those that are not complete; or one that waits for them. */
-static void take_echo(Engine *engine, Job *job, const DecodedToken *token) {
-  if (token->end != SEQUENCE_PROMPT) {
-    if (ARRAY_RESERVE(job->held, (size_t)job->held_count, 1, job->held_capacity, "tokens") == STATUS_OK)
-      job->held[job->held_count++] = *token;
-    else
-      cancel_job(engine, job);
-    return;
+static Status take_echo(Job *job, const DecodedToken *token) {
+  if (token->end == SEQUENCE_PROMPT) {
+    job->echo[token->number - 1] = token_of(token);
+    job->echoed++;
+    return STATUS_OK;
   }
-  job->echo[token->number - 1] = token_of(token);
-  job->echoed++;
+  TRY(ARRAY_RESERVE(job->held, (size_t)job->held_count, 1, job->held_capacity, "tokens"));
+  job->held[job->held_count++] = *token;
+  return STATUS_OK;
 }
 
 /* Reports the prompt when it is complete, and what waited for it. */
@@ -461,8 +454,13 @@ static void take_token(void *context, const DecodedToken *token) {
   if (ends_early(engine, job, &end)) {
     end_unwanted(engine);
   } else if (job->echo && token->end != SEQUENCE_NUMERIC) {
-    take_echo(engine, job, token);
-    finish_echo(engine, job);
+    if (take_echo(job, token) == STATUS_OK) {
+      finish_echo(engine, job);
+      return;
+    }
+    leader_sequence_stop(engine->leader, job->sequence);
+    forget_left(engine, job);
+    end_job(engine, job, ENGINE_FAILED, status_message(), NULL, 0);
   } else {
     take_new(engine, job, token);
   }

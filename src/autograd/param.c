@@ -136,8 +136,9 @@ Status param_allocate(ParamSet *set, bool with_grads) {
   if (with_grads) set->grads = block_new(bytes);
   if (!set->values || (with_grads && !set->grads)) {
     free_blocks(set);
-    return status_set(STATUS_NO_MEMORY, "no memory for the model's parameters: %.1f MB%s; choose a smaller model", (double)bytes / 1e6,
-                      with_grads ? " and as much for their gradients" : "");
+    return status_set(STATUS_NO_MEMORY, "no memory for the model's parameters: %.1f MB%s", (double)bytes / 1e6,
+                      with_grads ? " and as much for their gradients; --lora RANK trains few of them, or choose a smaller model"
+                                 : "; choose a smaller model");
   }
   place(set, false, set->values, set->grads);
   return STATUS_OK;

@@ -217,7 +217,8 @@ static Status start_codebooks(Session *session, bool there) {
       "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
       "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR and --recipe paper\n",
       ranks_self() == 0 ? made : NULL);
-  Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
+  Status status = ranks_count() == 1 ? plan_check(session) : STATUS_OK; /* else it takes all ranks, and comes behind K-means */
+  if (status == STATUS_OK) status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
   cli_last_words(NULL, NULL);
   free(lock);
   free(folder);

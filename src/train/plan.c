@@ -428,9 +428,9 @@ Status plan_check(Session *session) {
   double needed = in_turns + plan.moments; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY,
-                    "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for "
-                    "the same step) "
-                    "or a smaller --%s; --dry-run shows what takes how much",
+                    "training needs %.1f GiB more memory, but %.1f GiB are free: --recompute, a smaller --batch (with --accumulate for the "
+                    "same step) or a smaller --%s take less for activations, --optimizer-bits 8 and --lora RANK for what learns; --dry-run "
+                    "shows what takes how much",
                     needed / 1073741824, available / 1073741824, session->task->source->texts ? "context" : "image-size");
 }
 

@@ -358,6 +358,16 @@ Status files_make_dirs(const char *path) {
 
 bool files_exists(const char *path) { return access(path, F_OK) == 0; }
 
+Status files_try(const char *path) {
+  char *target;
+  FileWriter writer;
+  TRY(files_follow(path, &target));
+  const Status status = files_create(&writer, target);
+  if (status == STATUS_OK) files_abort(&writer);
+  free(target);
+  return status;
+}
+
 bool files_same(const char *a, const char *b) {
   char *first = realpath(a, NULL), *second = realpath(b, NULL);
   bool same = first != NULL && second != NULL && strcmp(first, second) == 0;

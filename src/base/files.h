@@ -68,6 +68,9 @@ bool files_is_dir(const char *path);
  * for what /proc links to, which are open files, perhaps without a name. */
 Status files_follow(const char *path, char **target);
 
+/* Whether a file that the user names could be written there; nothing is. Before work whose result it is to hold. */
+Status files_try(const char *path);
+
 bool files_same(const char *a, const char *b); /* one place by two names; false where either is not there */
 
 /* Whether `path`, which need not exist, is the directory `folder` or lies in it, by whatever names; false where `folder` is not there. */

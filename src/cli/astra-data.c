@@ -263,17 +263,6 @@ static void data_print_classes(const Show *show) {
            show->part == DATASET_TRAIN ? "skipped in training" : "left out of evaluations");
 }
 
-/* Whether the sheet can be made where it is wanted, before every image is read. */
-static Status try_sheet(const char *path) {
-  char *target;
-  FileWriter writer;
-  TRY(files_follow(path, &target));
-  const Status status = files_create(&writer, target);
-  if (status == STATUS_OK) files_abort(&writer);
-  free(target);
-  return status;
-}
-
 static Status write_sheet(const Show *show) {
   int width = 0, height = 0;
   bool fixed = dataset_fixed_size(show->set, &width, &height);
@@ -325,7 +314,7 @@ static Status show_of_text(const Show *show) {
 
 static Status show_set(Show *show) {
   TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
-  Status status = show->sheet ? try_sheet(show->sheet) : STATUS_OK;
+  Status status = show->sheet ? files_try(show->sheet) : STATUS_OK; /* before every image is read */
   if (status != STATUS_OK) {
     dataset_close(show->set);
     return status;

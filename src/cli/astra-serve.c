@@ -222,7 +222,7 @@ static void close_models(Service *service, Served *served) {
 
 /* ---- workers that announce themselves later (--peers auto) ---- */
 
-static const double find_seconds = 10;
+static const double find_seconds = 10, stopping_seconds = 30 /* for what comes behind the requests: devices end */;
 
 typedef struct Finder {
   Engine *engine;
@@ -386,7 +386,7 @@ static Status run_service(const Serve *s, Service *service, const Address *addre
   notify_send("READY=1");
   const Status status = wait_for_end(service);
   if (status != STATUS_OK) snprintf(why, sizeof why, "%s", status_message());
-  notify_send("STOPPING=1");
+  notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%.0f", 1e6 * (s->drain + stopping_seconds));
   address_remove(address); /* from here on calls are refused, and who starts anew takes the path */
   http_drain(service->http);
   service_routes_tick(service);

@@ -1,5 +1,6 @@
 /* The command plan: measures this device on the model's shapes and takes its speed as that of all, or measures all of --peers, and predicts
  * every way of dividing the model over these devices and links. */
+#include "base/files.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -324,6 +325,8 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)
     status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());
+  if (status == STATUS_OK && command->calibrate == 0) status = status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
+  if (status == STATUS_OK && command->chart) status = files_try(command->chart); /* before anything is measured */
   return status;
 }
 
@@ -385,7 +388,6 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
   *target = 0;
   setup->scale = 1;
   if (command->calibrate < 0) return STATUS_OK;
-  if (command->calibrate == 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   *target = command->calibrate;
   alone.devices = 1;
   alone.with_input = false; /* computation is scaled, not the transfer */
@@ -577,9 +579,9 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                              .plan = &plan,
                              .calibrated = target};
   Status status = command->measure ? measure_plan(command, &setup, &plan) : STATUS_OK;
-  if (status == STATUS_OK && command->chart) status = plan_report_chart(&report, command->chart);
   if (status == STATUS_OK && command->json) status = plan_report_json(&report);
   if (status == STATUS_OK && !command->json) plan_report_text(&report);
+  if (status == STATUS_OK && command->chart) status = plan_report_chart(&report, command->chart);
   planner_release(&plan);
   return status;
 }

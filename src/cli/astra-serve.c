@@ -222,7 +222,7 @@ static void close_models(Service *service, Served *served) {
 
 /* ---- workers that announce themselves later (--peers auto) ---- */
 
-static const double find_seconds = 10, stopping_seconds = 30 /* for what comes behind the requests: devices end */;
+static const double find_seconds = 10, stopping_seconds = 30 /* after the requests, for devices to end */;
 
 typedef struct Finder {
   Engine *engine;

@@ -250,6 +250,14 @@ struct Completion {
   size_t out_at, out_bytes;
 };
 
+static void free_taken(Job *job) {
+  free(job->taken);
+  free(job->taken_tops);
+  job->taken = NULL;
+  job->taken_tops = NULL;
+  job->taken_count = job->taken_at = 0;
+}
+
 static void release(Completion *c) {
   pthread_mutex_lock(&c->lock);
   int left = --c->references;
@@ -259,8 +267,7 @@ static void release(Completion *c) {
     choice_release(&c->jobs[i].choice);
     free(c->jobs[i].tokens);
     free(c->jobs[i].tops);
-    free(c->jobs[i].taken);
-    free(c->jobs[i].taken_tops);
+    free_taken(&c->jobs[i]);
     free(c->jobs[i].message);
   }
   for (int i = 0; i < c->prompt_count; i++) token_list_release(&c->prompts[i]);
@@ -367,8 +374,7 @@ static void submit_more(Completion *c) {
 
 /* What has come of a job since. */
 static void take_tokens(Completion *c, Job *job) {
-  free(job->taken);
-  free(job->taken_tops);
+  free_taken(job);
   pthread_mutex_lock(&c->lock);
   job->taken = job->tokens;
   job->taken_tops = job->tops;
@@ -379,7 +385,6 @@ static void take_tokens(Completion *c, Job *job) {
   job->tops = NULL;
   job->count = job->room = job->top_count = job->top_room = 0;
   pthread_mutex_unlock(&c->lock);
-  job->taken_at = 0;
   if (lost == STATUS_BUSY) fail(c, 500, NULL, "the client reads too slowly");
   if (lost == STATUS_NO_MEMORY) fail_as(c, status_no_memory(NULL, "an answer"));
 }
@@ -425,6 +430,7 @@ static void look_at(Completion *c, Job *job) {
   if (!stopped && job->choice.finish && !ended) engine_finish(c->model->engine, job->ticket);
   if (!ended) return;
   job->done = true;
+  free_taken(job);
   c->done++;
   c->with_engine--;
   const EngineResult *r = &job->result;

@@ -185,7 +185,7 @@ enum { LEADER_WORKER = WELCOME_NAME + ADDRESS_TEXT + 4 };
 /* Waits for the oldest request in flight. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
-/* After leader_collect said NUMERIC, which any device would come to with this input: what is in flight is dropped, and the devices go on
+/* After leader_collect said NUMERIC: what no device can compute (WIRE_FUTILE). What is in flight is dropped, and the devices go on
  * with what is asked next. Another error: as of a request. */
 Status leader_forget(Leader *leader);
 

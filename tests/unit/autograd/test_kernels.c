@@ -859,7 +859,6 @@ static void test_rotate(void **state) { (void)state, for_each(check_rotate); }
 static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
 static void test_large_norms(void **state) { (void)state, for_each(check_large_norms); }
-
 static void test_constant_norms(void **state) { (void)state, for_each(check_constant_norms); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_softmax_tiles(void **state) {

@@ -408,19 +408,22 @@ static Status fit(Session *session) {
   return STATUS_OK;
 }
 
-Status plan_fit(Session *session) {
+/* Plans touch a little of what they count everywhere: that is given back. */
+static Status plan_lightly(Session *session, Status (*plan)(Session *session)) {
   Arena *const arenas[] = {session->arena, session->block_arena};
-  if (session->options.memory <= 0) return STATUS_OK;
-  for (int i = 0; i < 2; i++) arena_huge_pages(arenas[i], false); /* plans touch a little of what they count everywhere */
-  Status status = fit(session);
-  for (int i = 0; i < 2; i++) arena_trim(arenas[i]);
-  for (int i = 0; i < 2 && session->use != SESSION_PLAN; i++) arena_huge_pages(arenas[i], true);
+  const int count = session->block_arena != NULL ? 2 : 1;
+  for (int i = 0; i < count; i++) arena_huge_pages(arenas[i], false);
+  const Status status = plan(session);
+  for (int i = 0; i < count; i++) arena_trim(arenas[i]);
+  for (int i = 0; i < count && session->use != SESSION_PLAN; i++) arena_huge_pages(arenas[i], true);
   return status;
 }
 
+Status plan_fit(Session *session) { return session->options.memory > 0 ? plan_lightly(session, fit) : STATUS_OK; }
+
 /* ---------------------------------------------------------------- the machine */
 
-Status plan_check(Session *session) {
+static Status check(Session *session) {
   TrainPlan plan;
   TRY(plan_make(session, &plan));
   double available = memory_available(),
@@ -433,6 +436,8 @@ Status plan_check(Session *session) {
                     "shows what takes how much",
                     needed / 1073741824, available / 1073741824, session->task->source->texts ? "context" : "image-size");
 }
+
+Status plan_check(Session *session) { return plan_lightly(session, check); }
 
 /* ---- Its time ---- */
 

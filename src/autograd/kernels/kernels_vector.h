@@ -152,18 +152,15 @@ static __attribute__((noinline)) void vector_large_moments(int64_t n, const floa
 
 static void vector_layer_norm(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y, float *mean,
                               float *rstd) {
-  Vector sum = v_set(0), rest = v_set(0), squares = v_set(0);
+  Vector sum = v_set(0), squares = v_set(0);
   EACH_VECTOR(n, sum += v_load(x + i, left););
-  const float rough = v_sum(sum) / (float)n; /* a sum of floats: by as much as it is wrong, numbers apart from it do not add up to 0 */
-  const Vector average = v_set(rough);
+  *mean = v_sum(sum) / (float)n;
+  const Vector average = v_set(*mean);
   EACH_VECTOR(n, {
     const Vector apart = v_fill(v_load(x + i, left) - average, left, 0);
-    rest += apart;
     squares = v_fma(apart, apart, squares);
   });
-  const float wrong = v_sum(rest) / (float)n, variance = v_sum(squares) / (float)n - wrong * wrong;
-  *mean = rough + wrong;
-  *rstd = 1.0f / sqrtf((variance < 0 ? 0 : variance) + eps); /* a NaN stays one */
+  *rstd = 1.0f / sqrtf(v_sum(squares) / (float)n + eps);
   if (!(*rstd > 0)) vector_large_moments(n, x, eps, mean, rstd);
   const Vector centre = v_set(*mean), factor = v_set(*rstd);
   EACH_VECTOR(n, {

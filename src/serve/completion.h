@@ -11,7 +11,7 @@
 enum {
   COMPLETION_JOBS = 16,          /* of one request that are with the engine at a time */
   COMPLETION_WAITING = 16 << 20, /* bytes of tokens of one text that wait for their client */
-  COMPLETION_ENTRIES = 1 << 17   /* log-probabilities that one answer holds at a time: 100 MB of JSON */
+  COMPLETION_ENTRIES = 1 << 17   /* log-probabilities that one answer holds at a time: JSON of about 100 MB */
 };
 
 extern const HttpRoute completion_text_route, completion_chat_route; /* their context is the service */

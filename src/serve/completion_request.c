@@ -106,6 +106,14 @@ Status completion_request_bool(const json_t *root, const char *name, bool *out, 
   return read_bool(&(Reader){.root = root, .param = param}, name, out);
 }
 
+Status completion_request_model(const json_t *root, const char **name, char param[REQUEST_PARAM]) {
+  const Reader r = {.root = root, .param = param};
+  const json_t *model = field(&r, "model");
+  if (model && !json_is_string(model)) return wrong_type(&r, "a string", model);
+  *name = json_string_value(model);
+  return STATUS_OK;
+}
+
 static Status read_integer(const Reader *r, const char *name, int64_t min, int64_t max, int64_t *out) {
   const json_t *value = field(r, name);
   if (!value) return STATUS_OK;
@@ -342,9 +350,7 @@ static Status read_stream(const Reader *r, CompletionRequest *request) {
 Status completion_request_read(CompletionRequest *request, const json_t *root, bool chat, char param[REQUEST_PARAM]) {
   const Reader r = {.root = root, .param = param};
   *request = (CompletionRequest){.chat = chat, .n = 1, .top = -1, .max_tokens = -1};
-  const json_t *model = field(&r, "model");
-  if (model && !json_is_string(model)) return wrong_type(&r, "a string", model);
-  request->model = json_string_value(model);
+  TRY(completion_request_model(root, &request->model, param));
   TRY(chat ? read_messages(&r, request) : read_prompts(&r, request));
   TRY(read_numbers(&r, request));
   TRY(read_sampling(&r, request));

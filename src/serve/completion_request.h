@@ -27,6 +27,9 @@ const json_t *completion_request_field(const json_t *root, const char *name, cha
 /* *out stays as it is where the field is missing or null. BAD_VALUE: it is neither true nor false. */
 Status completion_request_bool(const json_t *root, const char *name, bool *out, char param[REQUEST_PARAM]);
 
+/* *name: what the body says of "model", within root; NULL: nothing. BAD_VALUE: it is no string. */
+Status completion_request_model(const json_t *root, const char **name, char param[REQUEST_PARAM]);
+
 typedef struct CompletionPrompt {
   const char *text; /* [bytes]; NULL: ids */
   size_t bytes;

@@ -63,13 +63,12 @@ static Status encode_body(const ServiceModel *model, const json_t *root, size_t 
   return tokenizer_encode(model->vocabulary->tokenizer, json_string_value(text), json_string_length(text), special, ids);
 }
 
-/* What a body says of "model"; *name NULL: nothing, and the first one is meant. False where it is no name, which is answered. */
+/* False where what a body says of "model" is no name, which is answered; *name NULL: it says nothing, and the first one is meant. */
 static bool asked_model(HttpRequest *request, const json_t *root, const char **name) {
-  const json_t *model = json_object_get(root, "model");
-  *name = json_string_value(model);
-  if (!model || json_is_null(model) || *name) return true;
-  http_reply_error(request, 400, "model", "invalid_value", "model must be a string");
-  return false;
+  char param[REQUEST_PARAM] = "";
+  const Status status = completion_request_model(root, name, param);
+  if (status != STATUS_OK) service_refuse(request, NULL, status, param, NULL);
+  return status == STATUS_OK;
 }
 
 static void answer_tokenize(void *context, HttpRequest *request) {

@@ -444,7 +444,7 @@ static Status choose_recipe(Session *session, ModelConfig *config) {
                      !session_is_scratch(session->origin) && options->lora_rank == 0 && config->astra.site == SITE_X;
   if (options->recipe == RECIPE_TUNED && session->use == SESSION_TRAIN && options->codebooks != NULL &&
       strcmp(options->codebooks, options->model) != 0)
-    say(session, "the paper's recipe, as --codebooks are given");
+    say(session, "the paper's recipe (--codebooks)");
   const bool predicts = tuned && !options->basis_given && !options->rotation && !options->prediction;
   const bool distils = tuned && options->distill < 0 && (session->own_teacher || options->teacher);
   const bool compares = distils && options->teacher == NULL; /* another teacher may have other rows */

@@ -282,7 +282,7 @@ for how in "--groups 4" "--groups 2 --recipe paper" "--groups 2 --exchange-block
 done
 expect "codebooks to start from" 0 "${third[@]}" --groups 2 --recipe paper --out every
 expect "with these the recipe is another, and says so" 0 "${third[@]:0:$((${#third[@]} - 1))}" --groups 2 --codebooks every --out given; biased given null
-err "defaults: .*the paper's recipe, as --codebooks are given"
+err "defaults: .*the paper's recipe (--codebooks)"
 expect "a model whose blocks all have codebooks exchanges the codes of all" 0 --model every "${data[@]}" --groups 2 --class-token distributed --max-steps 1 --out other --overwrite -q; exchanges other null
 expect "as a version that knew no such blocks" 0 "${third[@]}" --groups 2 --exchange-blocks 0 --out every
 sed -i '/^--exchange-blocks$/,+1d; /^--class-bias$/,+1d; /^# xxh3/d' every/training/options.txt

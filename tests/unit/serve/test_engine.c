@@ -16,6 +16,7 @@ static const double MOST_SECONDS = 30;
 typedef struct Fixture {
   SampleFixture base;
   TokenSplit split;
+  Partition partition; /* of classify_two, to be released behind the engine */
   LeaderOptions leader;
   Engine *engine;
   SpeculationMode speculation;
@@ -459,36 +460,40 @@ static void images_are_classified(void **state) {
   free(pixels);
 }
 
+/* Two requests of an image each, the second `apart` numbers behind the first: what becomes of them. */
+static void classify_two(Fixture *f, int nodes, const float *pixels, int64_t apart, Client clients[2]) {
+  uint64_t ticket;
+  assert_int_equal(partition_init(&f->partition, config_tokens(f->base.weights.config), nodes, NULL), STATUS_OK);
+  const EngineOptions options = {.weights = &f->base.weights, .partition = &f->partition, .leader = &f->leader, .queue_max = 2};
+  if (engine_new(&f->engine, &options) != STATUS_OK) fail_msg("%s", status_message());
+  clients_init(clients, 2);
+  for (int i = 0; i < 2; i++) {
+    const EngineImages images = {.pixels = pixels + i * apart, .count = 1, .on_end = take_images, .context = &clients[i]};
+    assert_int_equal(engine_classify(f->engine, &images, &ticket), STATUS_OK);
+  }
+  assert_int_equal(engine_start(f->engine), STATUS_OK);
+  for (int i = 0; i < 2; i++) await_end(&clients[i]);
+}
+
 /* An image whose numbers overflow fails, and the one behind it is answered. */
 static void an_image_that_overflows_fails_alone(void **state) {
   Fixture f;
   Client clients[2];
-  Partition partition = {0};
-  uint64_t ticket;
+  EngineState seen;
   (void)state;
   open_fixture(&f, "tiny");
   const int64_t count = weights_pixels(&f.base.weights);
   float *pixels = malloc((size_t)(2 * count) * sizeof *pixels);
   sample_pixels(f.base.weights.config, 4, 2, pixels);
   for (int64_t i = 0; i < count; i++) pixels[i] = FLT_MAX;
-  assert_int_equal(partition_init(&partition, config_tokens(f.base.weights.config), NODES, NULL), STATUS_OK);
-  const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};
-  if (engine_new(&f.engine, &options) != STATUS_OK) fail_msg("%s", status_message());
-  clients_init(clients, 2);
-  for (int i = 0; i < 2; i++) {
-    const EngineImages images = {.pixels = pixels + i * count, .count = 1, .on_end = take_images, .context = &clients[i]};
-    assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
-  }
-  assert_int_equal(engine_start(f.engine), STATUS_OK);
-  for (int i = 0; i < 2; i++) await_end(&clients[i]);
+  classify_two(&f, NODES, pixels, count, clients);
   assert_int_equal(clients[0].result.end, ENGINE_FAILED);
   if (!strstr(clients[0].message, "not finite")) fail_msg("%s", clients[0].message);
   assert_int_equal(clients[1].result.end, ENGINE_LENGTH);
-  EngineState seen;
   engine_state(f.engine, &seen);
   assert_true(seen.ready);
   close_fixture(&f);
-  partition_release(&partition);
+  partition_release(&f.partition);
   free(pixels);
 }
 
@@ -496,11 +501,9 @@ static void an_image_that_overflows_fails_alone(void **state) {
 static void an_image_that_overflows_costs_no_device(void **state) {
   Fixture f;
   Client clients[2];
-  Partition partition = {0};
   FakeWorker workers[] = {{.overflows = true}, {.slow = 1}};
   Address peers[2];
   const ClusterOptions cluster = {.peers = peers, .peer_count = 2, .on_failure = ON_FAILURE_RERUN};
-  uint64_t ticket;
   EngineState seen;
   (void)state;
   open_fixture(&f, "tiny");
@@ -510,16 +513,7 @@ static void an_image_that_overflows_costs_no_device(void **state) {
   }
   f.leader.cluster = &cluster;
   float *pixels = calloc((size_t)weights_pixels(&f.base.weights), sizeof *pixels);
-  assert_int_equal(partition_init(&partition, config_tokens(f.base.weights.config), 2, NULL), STATUS_OK);
-  const EngineOptions options = {.weights = &f.base.weights, .partition = &partition, .leader = &f.leader, .queue_max = 2};
-  if (engine_new(&f.engine, &options) != STATUS_OK) fail_msg("%s", status_message());
-  clients_init(clients, 2);
-  for (int i = 0; i < 2; i++) {
-    const EngineImages images = {.pixels = pixels, .count = 1, .on_end = take_images, .context = &clients[i]};
-    assert_int_equal(engine_classify(f.engine, &images, &ticket), STATUS_OK);
-  }
-  assert_int_equal(engine_start(f.engine), STATUS_OK);
-  for (int i = 0; i < 2; i++) await_end(&clients[i]);
+  classify_two(&f, 2, pixels, 0, clients);
   assert_int_equal(clients[0].result.end, ENGINE_FAILED);
   if (!strstr(clients[0].message, "overflows")) fail_msg("%s", clients[0].message);
   if (clients[1].result.end != ENGINE_LENGTH) fail_msg("%s", clients[1].message);
@@ -533,7 +527,7 @@ static void an_image_that_overflows_costs_no_device(void **state) {
   for (int i = 0; i < 2; i++) fake_worker_stop(&workers[i]);
   sample_fixture_no_children();
   sample_fixture_close(&f.base);
-  partition_release(&partition);
+  partition_release(&f.partition);
   free(pixels);
 }
 

@@ -375,7 +375,7 @@ static const double logit_tolerance = 1e-4; /* absolute, and again relative */
 static const double max_ties = 1e-3, max_rounded_ties = 5e-3;
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
-static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
+static const double rounded_tolerance = 2e-2; /* in place of tie_relative, and of a row of logits: row_deviation */
 static const double step_of_bf16 = 1.0 / 256; /* relative error of an x */
 enum { CHUNK = 32 };
 
@@ -501,6 +501,28 @@ static double deviation(const real *actual, const real *expected, int64_t count,
   return worst;
 }
 
+/* Roundings of activations move all logits of a row by about as much, however large each is, and the largest of thousands of such
+ * differences is chance: rows are compared as wholes. Their root mean square in units of what is allowed, a share of the standard deviation
+ * of the logits. */
+static double row_deviation(const real *actual, const real *expected, int64_t count, double tolerance) {
+  double mean = 0, squares = 0, differences = 0;
+  for (int64_t i = 0; i < count; i++) mean += (double)expected[i] / (double)count;
+  for (int64_t i = 0; i < count; i++) {
+    const double apart = (double)expected[i] - mean, difference = (double)actual[i] - (double)expected[i];
+    squares += apart * apart;
+    differences += difference * difference;
+  }
+  const double part = differences == 0 ? 0 : sqrt(differences / squares) / tolerance;
+  return isnan(part) ? INFINITY : part;
+}
+
+/* Of a row [classes] from the emulation's with the codes that were sent. */
+static double replayed_deviation(const Comparison *c, const real *actual, const real *expected) {
+  if (!c->rounded) return deviation(actual, expected, c->samples->classes, logit_tolerance, NULL);
+  const bool bits = lowbit_weights_of(c->weights->model) != LOWBIT_NONE;
+  return row_deviation(actual, expected, c->samples->classes, bits ? rounded_tolerance : 2 * step_of_bf16);
+}
+
 static bool find_differences(Comparison *c) {
   int64_t numbers = c->samples->tokens * c->samples->groups, sent = c->sent * c->samples->groups;
   bool any = false;
@@ -520,8 +542,7 @@ static void compare_logits(Comparison *c, const real *logits, const real *replay
   for (int64_t b = 0; b < c->batch; b++) {
     const real *row = logits + b * classes;
     if (c->differs[b]) {
-      report->worst_replayed = fmax(
-          report->worst_replayed, deviation(row, replayed + b * classes, classes, c->rounded ? rounded_tolerance : logit_tolerance, NULL));
+      report->worst_replayed = fmax(report->worst_replayed, replayed_deviation(c, row, replayed + b * classes));
     } else {
       double off = deviation(row, c->samples->logits + (c->first + b) * classes, classes, logit_tolerance, &report->worst_absolute);
       report->worst_same = fmax(report->worst_same, off);

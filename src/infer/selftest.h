@@ -11,8 +11,9 @@
  * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the
  * codes that were sent, which also gives the logits to compare for such images.
  *
- * With weights of 8 or 4 bits (weights_quantise, or a checkpoint of such) the file's codes and logits belong to other weights: all images
- * are then compared with that emulation, which uses the same rounded products, and nothing with the file. */
+ * In bf16, and with weights of 8 or 4 bits (weights_quantise, or a checkpoint of such), the file's codes and logits belong to other
+ * weights: all images are then compared with that emulation, which uses the same rounded products, and nothing with the file. Roundings
+ * move all logits of a row alike: there a row deviates by the root mean square of its differences. */
 #ifndef INFER_SELFTEST_H
 #define INFER_SELFTEST_H
 #include "infer/cluster/leader.h"

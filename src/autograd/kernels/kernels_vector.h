@@ -152,15 +152,18 @@ static __attribute__((noinline)) void vector_large_moments(int64_t n, const floa
 
 static void vector_layer_norm(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y, float *mean,
                               float *rstd) {
-  Vector sum = v_set(0), squares = v_set(0);
+  Vector sum = v_set(0), rest = v_set(0), squares = v_set(0);
   EACH_VECTOR(n, sum += v_load(x + i, left););
-  *mean = v_sum(sum) / (float)n;
-  const Vector average = v_set(*mean);
+  const float rough = v_sum(sum) / (float)n; /* a sum of floats: by as much as it is wrong, numbers apart from it do not add up to 0 */
+  const Vector average = v_set(rough);
   EACH_VECTOR(n, {
     const Vector apart = v_fill(v_load(x + i, left) - average, left, 0);
+    rest += apart;
     squares = v_fma(apart, apart, squares);
   });
-  *rstd = 1.0f / sqrtf(v_sum(squares) / (float)n + eps);
+  const float wrong = v_sum(rest) / (float)n, variance = v_sum(squares) / (float)n - wrong * wrong;
+  *mean = rough + wrong;
+  *rstd = 1.0f / sqrtf((variance < 0 ? 0 : variance) + eps); /* a NaN stays one */
   if (!(*rstd > 0)) vector_large_moments(n, x, eps, mean, rstd);
   const Vector centre = v_set(*mean), factor = v_set(*rstd);
   EACH_VECTOR(n, {

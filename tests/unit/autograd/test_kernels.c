@@ -279,6 +279,18 @@ static void check_large_norms(const Kernels *table, int64_t n) {
                 100 * TIGHT, 0);
 }
 
+/* Rows of one number, which have no deviation: what a sum of floats loses is not one. In double sums of so short a number are exact. */
+static void check_constant_norms(const Kernels *table, int64_t n) {
+  Buffer x, weight, bias, y;
+  fill(&x, n, 0), fill(&weight, n, 1), fill(&bias, n, 1), fill(&y, n, 0);
+  for (int64_t i = 0; i < n; i++) x.number[i] = (real)100.1f;
+  real mean, rstd;
+  table->layer_norm(n, x.number, weight.number, bias.number, (real)1e-12, y.number, &mean, &rstd);
+  assert_true(mean == (real)100.1f);
+  check_close("layer_norm", table, n, 0, (double)rstd, 1e6, 1e-3, 0);
+  for (int64_t i = 0; i < n; i++) assert_true(y.number[i] == bias.number[i]);
+}
+
 /* ---- softmax ---- */
 
 static void check_softmax(const Kernels *table, int64_t n) {
@@ -847,6 +859,7 @@ static void test_rotate(void **state) { (void)state, for_each(check_rotate); }
 static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
 static void test_large_norms(void **state) { (void)state, for_each(check_large_norms); }
+static void test_constant_norms(void **state) { (void)state, for_each(check_constant_norms); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_softmax_tiles(void **state) {
   (void)state, for_each(check_softmax_tiles), for_each(check_softmax_of_huge_scores), for_each(check_scale_rows);
@@ -959,6 +972,7 @@ int main(void) {
       cmocka_unit_test(test_layer_norm),
       cmocka_unit_test(test_rms_norm),
       cmocka_unit_test(test_large_norms),
+      cmocka_unit_test(test_constant_norms),
       cmocka_unit_test(test_softmax),
       cmocka_unit_test(test_softmax_tiles),
       cmocka_unit_test(test_products),

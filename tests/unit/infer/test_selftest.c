@@ -116,6 +116,22 @@ static void an_honest_file_passes(void **state) {
   close_fixture(&f);
 }
 
+/* Trained for one device, which sends no codes: its logits are those of the file. */
+static void a_single_device_is_compared_by_logits(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  f.base.sample.config.astra.devices = 1;
+  assert_int_equal(sample_save_selftest(&f.base.sample, f.base.directory, IMAGES), STATUS_OK);
+  if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(report.passed);
+  assert_int_equal(report.nodes, 1);
+  assert_int_equal(report.codes, 0);
+  assert_int_equal(report.same_images, IMAGES);
+  close_fixture(&f);
+}
+
 static void a_tie_is_counted_and_allowed(void **state) {
   (void)state;
   Fixture f;
@@ -413,6 +429,7 @@ static void broken_texts_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_honest_file_passes),
+                                     cmocka_unit_test(a_single_device_is_compared_by_logits),
                                      cmocka_unit_test(a_tie_is_counted_and_allowed),
                                      cmocka_unit_test(too_many_ties_fail),
                                      cmocka_unit_test(a_single_tie_of_few_codes_is_allowed),

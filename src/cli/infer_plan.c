@@ -124,6 +124,7 @@ static Status plan_devices_read(const char *nodes, const char *speeds, const cha
 /* astra-infer plan --peers: the devices that there are, measured, in place of one that stands for all. */
 typedef struct PlanPeersOptions {
   const char *peers, *key_file; /* as of astra-infer itself */
+  const char *nodes;            /* the numbers of devices to plan for, or NULL */
   bool local;
   double wait, timeout;
   WeightsBits weights; /* these two as of the workers */
@@ -183,13 +184,15 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
   DeviceMeasure measured[WIRE_NODES] = {0};
   LinkEnd ends[WIRE_NODES];
   InferCluster cluster;
+  uint64_t tried;
   TRY(infer_cluster_open(&cluster, &settings));
+  const int all = cluster.options.local + cluster.options.peer_count;
+  TRY(plan_devices_counts(options->nodes, all, "with those of --peers", &tried)); /* before measuring, which takes a while */
   cluster.options.checkpoint = directory;
   cluster.options.await_fetch = true;
   TRY(measure(options, &cluster, weights, measured));
-  int nodes = cluster.options.local + cluster.options.peer_count;
-  planner_link_ends(measured, nodes, ends);
-  for (int d = 0; d < nodes; d++) {
+  planner_link_ends(measured, all, ends);
+  for (int d = 0; d < all; d++) {
     char text[ADDRESS_TEXT];
     name(&cluster, d, text);
     if (!measured[d].here) continue;
@@ -433,7 +436,7 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
   const KvTablesSetup all = {.codewords = codewords,
                              .groups = weights->books[0].groups,
                              .entries = weights->books[0].entries,
-                             .memory = (size_t)setup->table_bytes};
+                             .memory = (size_t)(setup->table_bytes / config_rates(weights->config))};
   Status status = kv_tables_build(tables, weights->model, &all);
   free(codewords);
   return status;
@@ -525,6 +528,7 @@ static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanD
 static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, PlanPeers *peers, LinkOptions *links) {
   const PlanPeersOptions options = {.peers = command->peers,
                                     .key_file = command->key_file,
+                                    .nodes = command->nodes,
                                     .local = command->local,
                                     .wait = command->wait,
                                     .timeout = command->timeout,

@@ -20,6 +20,7 @@ bool infer_split_wanted(const char *split) { return split && (strcmp(split, "aut
 static int table_blocks(const InferSplit *s, int rate) {
   const ModelConfig *config = s->weights->config;
   const int rates = config_rates(config);
+  if (lowbit_weights_of(s->weights->model) != LOWBIT_NONE) return 0; /* kv_tables_build makes none of them */
   if (s->table_memory > 0)
     return (int)kv_tables_room(config, config_rate_groups(config, rate), config->astra.codebook_size, s->table_memory / rates);
   return (int)kv_tables_blocks(rates > 1 ? s->weights->rate[rate].keys : s->weights->keys);
@@ -31,7 +32,9 @@ static PlanCase plan_of(const InferSplit *s) {
                     .strategy = s->network->strategy,
                     .tokens = s->tokens,
                     .reliability = s->network->transport == TRANSPORT_UDP ? &s->network->reliability : NULL,
-                    .parts = s->choose_parts ? 0 : s->network->parts,
+                    .parts = s->samples > 1    ? 1
+                             : s->choose_parts ? 0
+                                               : s->network->parts, /* only single samples are cut */
                     .min_packets = s->network->reliability.min_packets,
                     .retained = s->network->retained,
                     .table_blocks = table_blocks(s, config_rate(config)),
@@ -69,7 +72,7 @@ static Status predict(const InferSplit *s, const DeviceMeasure *measured, int no
     free(split);
     return status;
   }
-  asked.parts = s->network->parts;
+  asked.parts = s->samples > 1 ? 1 : s->network->parts;
   asked.counts = s->partition ? s->partition->counts : counts;
   if (s->split) nodes = token_split_counts(s->split, s->tokens, counts); /* of a short text the first nodes alone take part */
   return planner_given_split(&asked, measured, nodes, given, seconds);

@@ -87,6 +87,7 @@ lead "plan for other weights than the worker's" 1 plan --peers "${address[few]}"
 lead "plan for the worker's weights" 0 plan --peers "${address[few]}" "${key[@]}" -c "$work/plain" --weights int8 --precision bf16 --strategies single
 stop_worker few
 
+lead "plan for more devices than are called" 2 plan --peers 127.0.0.1:1 "${key[@]}" -c "$work/model" --nodes 1,3; err "nodes 3: there are 2 devices with those of --peers"
 lead "plan: a chart that cannot be written" 1 plan -c "$work/model" --chart "$work/nowhere/plan.png"; err "nowhere/plan.png"; ! grep -q "measuring" "$work/err" && [ ! -s "$work/out" ] || report "it measures first"
 lead "plan: weights of no worker" 2 plan -c "$work/model" --weights int8; err "--weights goes with --peers"
 lead "plan: --speeds and --peers" 2 plan --peers "${address[a]}" --speeds 1,1 -c "$work/model"; err "speeds of peers are measured"

@@ -215,7 +215,6 @@ static Status take_setup(Session *s) {
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, setup));
   TRY(check_agreement(setup, s->place->fingerprints));
   if (config_rates(s->weights.config) > 1) TRY(weights_use_rate(&s->weights, config_rate_groups(s->weights.config, setup->rate)));
-  if (setup->sequences > 0) TRY(weights_pack(&s->weights, true)); /* a service: it stays, and decodes many rows at a time */
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
@@ -266,6 +265,8 @@ static Status open_epoch(Session *s, int *fault) {
   memcpy(handshake.session, s->place->session, HELLO_SESSION);
   Status status = s->setup.nodes > 1 ? peer_handshake_run(&handshake) : STATUS_OK;
   *fault = handshake.fault;
+  /* Of a service, which stays, and decodes many rows at a time. Not before the others are met: they wait for that for seconds alone. */
+  if (status == STATUS_OK && s->setup.sequences > 0) status = weights_pack(&s->weights, true);
   if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, handshake.connection, fault);
   for (int d = 0; d < s->setup.nodes; d++) connection_free(handshake.connection[d]);
   return status;

@@ -335,7 +335,8 @@ static Status open_request(Leader *leader, const Request *request, LeaderRequest
   TRY(status);
   *slot = &leader->queue.requests[(leader->queue.submitted + 1) & 1];
   (*slot)->request = *request;
-  (*slot)->request.codes &= leader->setup.keep_codes; /* of a single device that is left there are none */
+  (*slot)->wants_codes = request->codes;
+  (*slot)->request.codes = request->codes && leader->setup.keep_codes;
   return STATUS_OK;
 }
 

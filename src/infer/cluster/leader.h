@@ -75,7 +75,7 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
   const NodeStatistics *nodes;     /* [nodes] */
   RequestScore score;              /* of leader_text_score: sums over all nodes */
   const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
-  uint64_t missing;                /* nodes, as bits, whose tokens others went on without; 0: the answer is complete */
+  uint64_t missing;                /* nodes, as bits, whose tokens others went on without: at least these; 0: the answer is complete */
   int reruns;                      /* how often it was computed anew */
 } LeaderAnswer;
 

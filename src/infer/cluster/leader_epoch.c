@@ -427,7 +427,7 @@ static void count_fault(Leader *leader) {
 static Status resend(Leader *leader) {
   for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
     LeaderRequest *slot = &leader->queue.requests[i & 1];
-    slot->request.codes = leader->setup.keep_codes;
+    slot->request.codes = slot->wants_codes && leader->setup.keep_codes;
     slot->missing = slot->given_up = 0;
     slot->reruns++;
     if (slot->request.kind == WIRE_PROMPT) leader->queue.made_count = 0;

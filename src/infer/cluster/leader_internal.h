@@ -31,6 +31,7 @@ typedef struct LeaderRequest {
   RequestShare *shares;  /* [nodes] */
   uint32_t number;       /* in the epoch; 0: free */
   Request request;
+  bool wants_codes;  /* as it was given; request.codes: of a single device that is left there are none */
   uint64_t missing;  /* bit set of devices whose part is not waited for */
   uint64_t given_up; /* bit set of devices whose codes others went on without, though they answered */
   int reruns;

@@ -696,7 +696,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   config.astra.groups = groups;
   if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
   if (strategy == STRATEGY_ASTRA && config.astra.site == SITE_X && groups > 0)
-    table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes);
+    table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes / config_rates(setup->config));
   *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
   row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained;
   for (int rate = 0; rate < config_rates(setup->config); rate++)

@@ -92,7 +92,7 @@ typedef struct PlannerSetup {
   const PacketWork *work; /* NULL: packets cost nothing */
   int parts;              /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int min_packets, retained;
-  double table_bytes; /* memory for tables, of as many blocks as fit (kv_tables.h) */
+  double table_bytes; /* memory for tables of all bit rates, of as many blocks as fit (kv_tables.h) */
   double scale;       /* of computation; 0: 1 */
   bool even;          /* tokens are divided evenly, not to measure */
   bool all_rows;

@@ -25,6 +25,8 @@ static void poison(const void *start, size_t bytes) { (void)start, (void)bytes; 
 static void unpoison(const void *start, size_t bytes) { (void)start, (void)bytes; }
 #endif
 
+_Static_assert(sizeof(void *) == 8, "arenas reserve more addresses than 32 bits have");
+
 struct Arena {
   uint8_t *base; /* starts on a huge page */
   size_t reserved, used, peak, watched;

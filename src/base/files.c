@@ -129,6 +129,12 @@ static int create_temporary(char *name, size_t room, const char *path) {
   return -1;
 }
 
+/* A file that others cannot read stays so when it is replaced. Where modes cannot be set it is as new ones are. */
+static void take_mode(int file, const char *path) {
+  struct stat info;
+  if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) (void)fchmod(file, info.st_mode & 0777);
+}
+
 /* A rename would put a file in the place of what is no file: as root, in that of /dev/null itself. */
 static Status check_replaceable(const char *path) {
   struct stat info;
@@ -148,6 +154,7 @@ Status files_create(FileWriter *writer, const char *path) {
     return status_no_memory(path, "creating it");
   }
   int file = create_temporary(writer->temporary, room, path);
+  if (file >= 0) take_mode(file, path);
   if (file >= 0) writer->stream = fdopen(file, "wb");
   if (writer->stream) return STATUS_OK;
   int error = errno;
@@ -172,11 +179,12 @@ static void flush_directory(const char *path) {
   close(directory);
 }
 
-/* stdio keeps that a write failed, but not why: the flush says so when it fails again, as on a full disk. */
+/* stdio keeps that a write failed, but not why, and may have thrown away what it could not write: then another write says why. One that
+ * succeeds has found room that there was not. */
 static int flush_stream(FILE *stream) {
   int failed = ferror(stream);
   if (fflush(stream) != 0) return errno;
-  if (failed) return ENOSPC;
+  if (failed) return write(fileno(stream), "", 1) < 0 ? errno : ENOSPC;
   return fsync(fileno(stream)) != 0 && errno != EINVAL ? errno : 0;
 }
 

@@ -153,9 +153,19 @@ static void a_size_limit_replaces_nothing(void **state) {
   setrlimit(RLIMIT_FSIZE, &old);
   free(block);
   assert_int_equal(status, STATUS_IO);
-  check_message("/limited: ");
+  check_message("/limited: File too large");
   check_content(in("limited"), "old");
   assert_int_equal(entries(), before);
+}
+
+static void a_private_file_stays_private(void **state) {
+  (void)state;
+  struct stat info;
+  assert_int_equal(files_write(in("private"), "old", 3), STATUS_OK);
+  assert_int_equal(chmod(in("private"), 0600), 0);
+  assert_int_equal(files_write(in("private"), "new", 3), STATUS_OK);
+  assert_int_equal(stat(in("private"), &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0600);
 }
 
 static void an_unwritable_place_is_named(void **state) {
@@ -664,6 +674,7 @@ int main(void) {
       cmocka_unit_test(the_old_file_stays_until_commit),
       cmocka_unit_test(a_full_disk_replaces_nothing),
       cmocka_unit_test(a_size_limit_replaces_nothing),
+      cmocka_unit_test(a_private_file_stays_private),
       cmocka_unit_test(an_unwritable_place_is_named),
       cmocka_unit_test(a_directory_in_the_way_is_kept),
       cmocka_unit_test(make_dirs_makes_the_whole_path),

@@ -279,6 +279,7 @@ static Status save_history(const Lines *lines) {
 static Status lines_open(Lines *lines, const Chat *chat, bool terminal) {
   HistEvent event;
   *lines = (Lines){0};
+  if (!terminal && chat->history) log_warning("--history: only what is typed at a terminal is kept, and standard input is none");
   if (!terminal) return STATUS_OK;
   lines->edit = el_init("astra-chat", stdin, stdout, stderr);
   lines->history = history_init();

@@ -356,6 +356,10 @@ static Status run_show(int argc, char **argv) {
   show.name = names[0];
   free(names);
   log_quiet(show.quiet);
+  const char *const of_sheet[] = {"count", "seed"};
+  for (size_t i = 0; i < 2; i++)
+    if (!show.sheet && options_given(options, of_sheet[i]))
+      return status_set(STATUS_BAD_USAGE, "--%s is of the sheet of images; give --sheet FILE with it", of_sheet[i]);
   return show_text_knows(show.name) ? show_of_text(&show) : show_set(&show);
 }
 

@@ -33,7 +33,7 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
       {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace an existing checkpoint"},
       {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
       {OPTION_FLAG, "json", 'j', &q->json, .help = "print one JSON object instead of text"},
-      {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "print nothing"},
+      {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "warnings and errors only"},
       {.kind = OPTION_GROUP}};
   *q = (Quantize){0};
   memcpy(options, rows, sizeof rows);
@@ -156,10 +156,11 @@ static Status run(int argc, char **argv) {
   if (status == STATUS_OK) status = out_directory_refuse_training(q.out);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_CHECKPOINT, NULL);
   if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_TOKENIZER, NULL); /* which would be replaced or removed */
-  if (status == STATUS_OK) status = threads_start((int)q.threads);
+  const bool made = !files_exists(q.out);
+  if (status == STATUS_OK) status = out_directory_try(q.out, NULL, CHECKPOINT_WHOLE); /* before the work, not after it */
   if (status == STATUS_OK) {
-    const bool made = !files_exists(q.out);
-    status = quantize(&q, directory);
+    status = threads_start((int)q.threads);
+    if (status == STATUS_OK) status = quantize(&q, directory);
     if (status != STATUS_OK && made) out_directory_leave(q.out, NULL);
     threads_stop();
   }

@@ -291,10 +291,15 @@ Status out_directory_apart(const char *out, const char *base, const char *why) {
   return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that %s; give another directory", out, why);
 }
 
+bool out_directory_beside_tokenizer(const char *name) {
+  static const char *const names[] = {TOKENIZER_CONFIG,    TOKENIZER_CONFIG_TEMPLATE,  "special_tokens_map.json",
+                                      "added_tokens.json", TOKENIZER_CONFIG_TEMPLATES, NULL};
+  return is_one_of(name, names);
+}
+
 bool out_directory_companion(const char *name) {
-  static const char *const names[] = {TOKENIZER_CONFIG,         TOKENIZER_CONFIG_TEMPLATE, "special_tokens_map.json", "added_tokens.json",
-                                      "generation_config.json", CHECKPOINT_FREQUENCIES,    CHECKPOINT_SELFTEST,       NULL};
-  return is_one_of(name, names) || tokenizer_is_file(name);
+  static const char *const names[] = {"generation_config.json", CHECKPOINT_FREQUENCIES, CHECKPOINT_SELFTEST, NULL};
+  return is_one_of(name, names) || out_directory_beside_tokenizer(name) || tokenizer_is_file(name);
 }
 
 /* Whether a path that may be none is the directory, or names a file in it. */

@@ -112,6 +112,8 @@ Status out_directory_apart(const char *out, const char *base, const char *why);
 /* Whether files of this name lie beside weights and belong to them: tokenizer, chat template, frequencies of codes, self-test. What an
  * earlier checkpoint has left of them would be taken for the next one's. */
 bool out_directory_companion(const char *name);
+/* Of these what tells more of a tokenizer, and is no file of its own: special tokens, chat templates (one name is a folder's). */
+bool out_directory_beside_tokenizer(const char *name);
 
 /* Whether the directory is one of the `sources`, `count` paths of which some may be NULL, or holds the file that one of them names. */
 bool out_directory_is_source(const char *directory, const char *const *sources, size_t count);

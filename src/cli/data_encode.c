@@ -12,6 +12,7 @@
 #include "cli/data_commands.h"
 #include "data/data_paths.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_config.h"
 #include "nn/json_build.h"
 #include <errno.h>
 #include <jansson.h>
@@ -46,6 +47,12 @@ static Status report(const Request *request, const TokenizerTraining *training, 
   return json_build_print(object);
 }
 
+/* What lies beside an earlier tokenizer would be taken for this one's: its special tokens, its chat template. */
+static Status forget_earlier(const char *directory) {
+  TRY(files_prune(directory, NULL, out_directory_beside_tokenizer));
+  return tokenizer_config_remove_templates(directory);
+}
+
 static Status run(const Request *request) {
   TokenizerTraining training = {.quiet = request->quiet};
   Tokenizer *tokenizer;
@@ -57,6 +64,7 @@ static Status run(const Request *request) {
   Status status = tokenizer_train(&tokenizer, request->files, request->count, request->pieces, &training);
   if (status == STATUS_OK) {
     status = tokenizer_save(tokenizer, request->out);
+    if (status == STATUS_OK) status = forget_earlier(request->out);
     if (status == STATUS_OK) status = report(request, &training, tokenizer);
     tokenizer_close(tokenizer);
   }
@@ -121,7 +129,8 @@ static Status read_input(const Encoding *request, char **data, size_t *size) {
   *size = 0;
   for (int i = 0; i < request->count; i++) *size += strlen(request->arguments[i]) + 1;
   if ((*data = calloc(*size + 1, 1)) == NULL) return status_no_memory(NULL, "the text or its tokens");
-  for (int i = 0; i < request->count; i++) strcat(strcat(*data, i > 0 ? " " : ""), request->arguments[i]);
+  char *end = *data;
+  for (int i = 0; i < request->count; i++) end = stpcpy(stpcpy(end, i > 0 ? " " : ""), request->arguments[i]);
   (*size)--;
   return STATUS_OK;
 }

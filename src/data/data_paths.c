@@ -2,6 +2,7 @@
  * (download.c). Invariant: a root that cannot be told (no $HOME) is left out, never guessed. */
 #include "data/data_paths.h"
 #include "base/files.h"
+#include "base/text.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -67,16 +68,28 @@ void data_paths_release(DataRoots *roots) {
   *roots = (DataRoots){0};
 }
 
-/* The first of ROOT/relative that exists; the others are appended to `tried`. */
+/* Whether a download into this folder was interrupted, and has left a part of a file: a whole copy may lie elsewhere. */
+static bool is_unfinished(const char *path) {
+  char **names;
+  size_t count;
+  bool found = false;
+  if (!files_is_dir(path) || files_list(path, &names, &count) != STATUS_OK) return false;
+  for (size_t i = 0; i < count; i++) found = found || text_ends_with(names[i], DATA_PATHS_PART);
+  files_list_free(names, count);
+  return found;
+}
+
+/* The first of ROOT/relative that exists, and is whole; the others are appended to `tried`. */
 static Status find_in(const DataRoots *roots, const char *relative, FILE *tried, char **found) {
   for (int i = 0; i < roots->count; i++) {
     char *path = files_join(roots->paths[i], relative);
     if (!path) return status_no_memory(NULL, "a list of folders");
-    if (files_exists(path)) {
+    const bool unfinished = is_unfinished(path);
+    if (files_exists(path) && !unfinished) {
       *found = path;
       return STATUS_OK;
     }
-    fprintf(tried, "%s%s", i ? ", " : "", path);
+    fprintf(tried, "%s%s%s", i ? ", " : "", path, unfinished ? " (an unfinished download: `astra-data get` goes on with it)" : "");
     free(path);
   }
   return STATUS_NOT_FOUND;

@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "data/data_paths.h"
 #include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -575,8 +576,8 @@ static Status download_check_name(const char *name) {
 
 static Status place_name(Place *place, const DownloadFile *file, const char *directory) {
   place->final = files_join(directory, file->name);
-  if (!place->final || asprintf(&place->part, "%s.part", place->final) < 0) place->part = NULL;
-  if (!place->part || asprintf(&place->tag, "%s.part.etag", place->final) < 0) place->tag = NULL;
+  if (!place->final || asprintf(&place->part, "%s" DATA_PATHS_PART, place->final) < 0) place->part = NULL;
+  if (!place->part || asprintf(&place->tag, "%s" DATA_PATHS_PART ".etag", place->final) < 0) place->tag = NULL;
   return place->tag ? STATUS_OK : status_no_memory(file->name, "its name");
 }
 

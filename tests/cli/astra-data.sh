@@ -89,6 +89,7 @@ expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"
 expect "no corpus of that name" 1 show "text:wikitext-none"; err "$ASTRA_HOME/datasets/wikitext-none"
 printf 'a\0b' >"$work/nul.txt"
 expect "no text" 1 show "text:$work/nul.txt"; err "nul.txt, line 1: a NUL byte"
+for option in --count --seed; do expect "$option without a sheet" 2 show cifar100 --data-dir "$work/set" $option 3; err "$option is of the sheet of images"; done
 expect "no images" 2 show "text:$work/numbers.txt" --sheet x.png; err "--sheet"
 printf 'body,kind\n"one, two",good\nthree,bad\n' >"$work/rows.csv"
 expect "labelled rows" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv"; out "CSV train, 2 texts, 2 classes"; out '^       1  good  *"one, two"$'
@@ -114,7 +115,10 @@ for file in tok512.bin tokenizer.model vocab.bpe; do # tokenizer.json would be t
   expect "tokenizer over $file" 1 tokenizer -q -v 259 -o "$work/of-$file" "$work/text.txt"; err "holds finished work already ($file)"
   [ "$(ls "$work/of-$file")" = "$file" ] || report "it left $(ls "$work/of-$file")"
 done
+mkdir "$work/tokenizer/additional_chat_templates"
+for file in tokenizer_config.json chat_template.jinja added_tokens.json additional_chat_templates/mine.jinja; do echo before >"$work/tokenizer/$file"; done
 expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" --overwrite "$work/text.txt"; silent err
+[ "$(ls "$work/tokenizer" | xargs)" = "merges.txt tokenizer.json vocab.json" ] || report "it left $(ls "$work/tokenizer")"
 # The bundled text: enough for the usual vocabulary, and the same files each time.
 expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt"
 out "tokenizer of 4096 pieces, trained on 464677 bytes"; err "counting 100% 2/2"; err "merging 100% 3839/3839"

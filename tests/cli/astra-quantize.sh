@@ -41,6 +41,11 @@ for file in tok512.bin encoder.json chat_template.jinja generation_config.json; 
   expect "what would be removed, $file" 1 -c "$mini" -o "of-$file"; err "of-$file holds finished work already ($file)"
   [ "$(cat "of-$file/$file")" = mine ] && [ "$(ls "of-$file")" = "$file" ] || report "it is gone, or more is there"
 done
+mkdir -p of-templates/additional_chat_templates && echo mine >of-templates/additional_chat_templates/mine.jinja
+expect "what would be removed, a folder" 1 -c "$mini" -o of-templates; err "of-templates holds finished work already (additional_chat_templates)"
+[ "$(cat of-templates/additional_chat_templates/mine.jinja)" = mine ] || report "it is gone"
+mkdir closed && touch closed/model.safetensors.tmp-123
+expect "what a killed one left" 0 -c "$mini" -o closed -q; [ ! -e closed/model.safetensors.tmp-123 ] || report "it is still there"
 mkdir -p run/training && touch run/training/state.safetensors
 expect "where a training goes on" 1 -c "$mini" -o run --overwrite; err "run holds a training that can be resumed"
 [ "$(ls run)" = training ] || report "it left $(ls run)"

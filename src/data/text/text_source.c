@@ -608,15 +608,18 @@ static void deliver(TextSource *source, TextBlock *block, size_t bytes, size_t b
   source->open_document = !ends;
 }
 
-/* A place in text[0..size) before a space and a letter, the last one; 0: none. text[0..scanned) is known to hold none; a space at its end
- * had no letter behind it yet. */
+/* A Latin letter, or the first byte of a character from U+00C0 to U+07FF (Greek, Cyrillic, Hebrew, Arabic), none of which is a space. */
+static bool starts_word(unsigned char c) { return isalpha(c) || (c >= 0xC3 && c <= 0xDF); }
+
+/* A place in text[0..size) before a space and what starts a word, the last one; 0: none. text[0..scanned) is known to hold none; a space at
+ * its end had nothing behind it yet. */
 static size_t text_source_find_cut(const char *text, size_t scanned, size_t size) {
   size_t from = scanned > 1 ? scanned - 1 : 1;
   for (size_t end = size - 1; end > from;) {
     const char *space = memrchr(text + from, ' ', end - from);
     if (!space) return 0;
     end = (size_t)(space - text);
-    if (isalpha((unsigned char)space[1])) return end;
+    if (starts_word((unsigned char)space[1])) return end;
   }
   return 0;
 }

@@ -55,8 +55,8 @@ void text_source_close(TextSource *source);                 /* accepts NULL */
 const char *text_source_describe(const TextSource *source); /* "train text, 1 file, from PATH" */
 
 /* Goes to the beginning. whole: every document comes as one block, whatever its length; else a long one comes in blocks of about a
- * megabyte, cut before a space that a Latin letter follows. Byte-level BPE (GPT-2, Llama 3) begins a new piece there in any case, so that
- * such a cut changes no token; a text without such a place (for many megabytes) stays in one block. */
+ * megabyte, cut before a space that a Latin letter follows, or a character from U+00C0 to U+07FF. Byte-level BPE (GPT-2, Llama 3) begins a
+ * new piece there in any case, so that such a cut changes no token; a text without such a place (for many megabytes) stays in one block. */
 void text_source_start(TextSource *source, bool whole);
 /* *more: false at the end, with nothing in the block. Call text_source_start first. */
 Status text_source_next(TextSource *source, TextBlock *block, bool *more);

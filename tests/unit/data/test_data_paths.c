@@ -47,6 +47,18 @@ static void test_nothing(void **state) {
   assert_non_null(strstr(status_message(), "/share/astra/checkpoints/vit-none"));
 }
 
+/* A folder with a part of a file is passed over for a whole copy elsewhere, and named where there is none. */
+static void test_unfinished(void **state) {
+  (void)state;
+  char *found;
+  testing_write("home/checkpoints/model/weights.part", "1", 1);
+  assert_fails(data_paths_find("checkpoints", "model", NULL, &found), STATUS_NOT_FOUND, "unfinished download");
+  testing_write("user/.cache/astra/checkpoints/model/weights", "12", 2);
+  assert_ok(data_paths_find("checkpoints", "model", NULL, &found));
+  assert_string_equal(found, testing_path("user/.cache/astra/checkpoints/model"));
+  free(found);
+}
+
 static void test_absolute(void **state) {
   (void)state;
   char *found;
@@ -76,7 +88,7 @@ static void test_store(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order),    cmocka_unit_test(test_bundled), cmocka_unit_test(test_nothing),
+      cmocka_unit_test(test_order),    cmocka_unit_test(test_unfinished), cmocka_unit_test(test_bundled), cmocka_unit_test(test_nothing),
       cmocka_unit_test(test_absolute), cmocka_unit_test(test_store), /* last: it takes the variables away */
   };
   return cmocka_run_group_tests(tests, set_up, testing_remove_folder);

@@ -234,6 +234,24 @@ static void test_long_ways_to_a_cut(void **state) {
   free(text);
 }
 
+/* Words that begin with no Latin letter, in alphabets from U+00C0 on. */
+static void test_cuts_of_other_alphabets(void **state) {
+  (void)state;
+  enum { MEGABYTE = 1 << 20 };
+  const char *const letters[] = {"\xC3\x89", "\xD0\x96", "\xD7\x90", "\xD8\xA8"};
+  char *text = malloc(2 * MEGABYTE + 1);
+  assert_non_null(text);
+  for (size_t i = 0; i < sizeof letters / sizeof *letters; i++) {
+    memset(text, '7', 2 * MEGABYTE);
+    text[MEGABYTE / 2] = ' ';
+    memcpy(text + MEGABYTE / 2 + 1, letters[i], 2);
+    text[2 * MEGABYTE] = 0;
+    text_testing_put("letters.txt", text);
+    looks_for_each(text_testing_name("text", "letters.txt"), 2 * MEGABYTE, 2);
+  }
+  free(text);
+}
+
 /* A space that ends what was looked at is a place to cut at when a letter comes. */
 static void test_cut_between_reads(void **state) {
   (void)state;
@@ -433,6 +451,7 @@ int main(void) {
                                      cmocka_unit_test(test_twentieth_of_a_folder),
                                      cmocka_unit_test(test_blocks),
                                      cmocka_unit_test(test_long_ways_to_a_cut),
+                                     cmocka_unit_test(test_cuts_of_other_alphabets),
                                      cmocka_unit_test(test_cut_between_reads),
                                      cmocka_unit_test(test_counts),
                                      cmocka_unit_test(test_bad_text),

@@ -105,7 +105,7 @@ Status model_set_rotation(Model *model, int64_t block, int site, const double *t
 void model_set_prediction(Model *model, int64_t block, int site, const double *weight, const double *bias);
 /* Of an image's tokens (AstraConfig.position_mean): means [T, W] of y by position, which are quantised without them. They learn. */
 void model_set_position_mean(Model *model, int64_t block, int site, const double *means);
-const real *model_position_mean(Model *model, int64_t block, int site);                                     /* [T, W] */
+const real *model_position_mean(Model *model, int64_t block, int site); /* [T, W]; before it, at -1, that of a single class token */
 void model_expect(Model *model, int64_t block, int site, const real *before, int64_t rows, real *expected); /* [rows, P] -> [rows, W] */
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of

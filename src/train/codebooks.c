@@ -423,7 +423,7 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
  * position. Either may be NULL. */
 typedef struct Known {
   const real *expected, *means; /* [limit, width], [positions, width] */
-  const int32_t *position;      /* [limit]; -1: a class token, without a mean */
+  const int32_t *position;      /* [limit]; -1: a class token, whose mean is the row before those of the positions (model_position_mean) */
   int64_t width;
 } Known;
 
@@ -435,8 +435,8 @@ static Known known_of(const Session *session, const Watcher *watcher, int index)
 
 static real known_number(const Known *known, int64_t i) {
   const real expected = known->expected != NULL ? known->expected[i] : 0;
-  const int64_t at = known->means != NULL ? known->position[i / known->width] : -1;
-  return at >= 0 ? expected + known->means[at * known->width + i % known->width] : expected;
+  if (known->means == NULL) return expected;
+  return expected + known->means[(int64_t)known->position[i / known->width] * known->width + i % known->width];
 }
 
 /* Mean squared distance of tokens from their mean: mean |y|^2 - |mean y|^2, in double. y is the token in the basis of the site: what is

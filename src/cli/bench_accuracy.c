@@ -509,11 +509,20 @@ static Status refuse_lines(const Job *job, const json_t *before) {
   return STATUS_BAD_VALUE;
 }
 
+/* BAD_FILE: it is not known how the row was run. */
+static Status read_commands(const Job *job, json_t **before) {
+  const Status status = read_json(job->commands, before);
+  if (status != STATUS_NOT_FOUND && status != STATUS_BAD_FILE) return status;
+  return status_set(STATUS_BAD_FILE,
+                    "%s, which says how this row was run, is %s; give another --out, or remove %s and %s.* to run it again", job->commands,
+                    status == STATUS_NOT_FOUND ? "missing" : "damaged", job->out, job->out);
+}
+
 /* Results belong to the command lines that made them: others are a mistake to be told of, not to be mixed. */
 static Status check_commands(const Job *job) {
   json_t *before = NULL;
-  if (!files_exists(job->commands)) return write_json(job->commands, job->lines);
-  TRY(read_json(job->commands, &before));
+  if (!files_exists(job->commands) && !is_begun(job)) return write_json(job->commands, job->lines);
+  TRY(read_commands(job, &before));
   Status status = STATUS_OK;
   if (!take_lines(job, before))
     status = refuse_lines(job, before);
@@ -605,7 +614,7 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
   Job job;
   json_t *before = NULL;
   Status status = job_make(e, c, row, seed, &job);
-  if (status == STATUS_OK && files_exists(job.commands) && is_done(&job)) status = read_json(job.commands, &before);
+  if (status == STATUS_OK && files_exists(job.commands) && is_done(&job)) status = read_commands(&job, &before);
   *others = before != NULL && !take_lines(&job, before);
   if (before != NULL && !*others) status = read_results(e, &job, row, run);
   json_decref(before);

@@ -40,6 +40,11 @@ static Status next_batch(Session *session, int64_t done, int64_t samples, TaskBa
   return STATUS_OK;
 }
 
+static Status none_read(const Session *session) {
+  return status_set(STATUS_BAD_FILE, "%s: none of its %s could be read", session->data.about[TASK_TEST],
+                    session->task->source->name.samples);
+}
+
 /* ---- Accuracy by full-precision attention rate ---- */
 
 typedef struct FparBatch {
@@ -75,7 +80,8 @@ static int by_fpar(const void *a, const void *b) {
 
 /* Each batch of the first `samples` (0: all) of the test part, which is gone through `draws` times, has shares of its own on `devices`
  * devices, from a Dirichlet distribution with this concentration, and of images a permutation of its own; both follow from options.seed.
- * *list [*count] in ascending order of their rates, the caller's to free, also after a failure. */
+ * *list [*count], one or more, in ascending order of their rates, the caller's to free, also after a failure. Batches of nothing but images
+ * that cannot be read are left out. BAD_FILE: all are. */
 static Status claims_fpar(Session *session, int devices, double concentration, int64_t samples, int64_t draws, FparBatch **list,
                           int64_t *count) {
   const DeviceMapOptions map = {.devices_min = devices,
@@ -99,12 +105,14 @@ static Status claims_fpar(Session *session, int devices, double concentration, i
       TaskBatch batch;
       status = next_batch(session, done, samples, &batch);
       if (status == STATUS_OK) status = ARRAY_RESERVE(*list, *count, 1, room, "batches");
-      if (status == STATUS_OK) status = fpar_batch(session, &batch, &map, &rng, &(*list)[(*count)++]);
+      if (status == STATUS_OK) status = fpar_batch(session, &batch, &map, &rng, &(*list)[*count]);
+      if (status == STATUS_OK) *count += (*list)[*count].score.samples > 0;
       if (status == STATUS_OK) done += batch.count;
       if (progress.terminal) progress_update(&progress, draw * samples + done, NULL);
     }
   }
   progress_wipe(&progress);
+  if (status == STATUS_OK && *count == 0) status = none_read(session);
   if (status == STATUS_OK) qsort(*list, (size_t)*count, sizeof **list, by_fpar);
   return status;
 }
@@ -116,13 +124,12 @@ typedef struct FparBin {
 } FparBin;
 
 /* Cuts the list into `bins` of as many samples, as far as batches allow: bin b begins with the first batch that has b / bins of all samples
- * or more before it. A bin without a batch has no samples; a batch without samples, of images that cannot be read, is in no bin. */
+ * or more before it. A bin without a batch has no samples. */
 static void claims_fpar_bins(const FparBatch *list, int64_t count, int bins, FparBin *bin) {
   int64_t all = 0, before = 0;
   for (int b = 0; b < bins; b++) bin[b] = (FparBin){.low = 0};
   for (int64_t i = 0; i < count; i++) all += list[i].score.samples;
   for (int64_t i = 0; i < count; i++) {
-    if (list[i].score.samples == 0) continue;
     FparBin *to = &bin[before * bins / all];
     if (to->score.samples == 0) to->low = list[i].fpar;
     to->high = list[i].fpar;
@@ -148,6 +155,7 @@ typedef struct ClassWatch {
   real *plain, *row; /* [blocks + 1, samples of a batch, W]; [W] */
   double *mean;      /* [W] */
   int64_t width, room;
+  const int32_t *labels;   /* of the batch; -1: an image that cannot be read, which is left out */
   ClassTokenError *errors; /* [blocks + 1], to be added to; NULL: keep */
 } ClassWatch;
 
@@ -155,6 +163,7 @@ typedef struct ClassWatch {
 static void watch_class_tokens(ClassWatch *watch, const Tensor *rows, int64_t tokens, const int32_t *at, int64_t place) {
   const int64_t batch = rows->shape[0], all = rows->shape[1], width = tensor_width(rows);
   for (int64_t b = 0; b < batch; b++) {
+    if (watch->labels[b] < 0) continue;
     real *plain = watch->plain + (place * watch->room + b) * watch->width;
     double one = 0, mean = 0;
     memset(watch->mean, 0, (size_t)width * sizeof *watch->mean);
@@ -182,6 +191,7 @@ static Status watch_block(Exchange *self, Tape *tape, const TokenLayout *layout,
 static Status watch_pass(Session *session, ClassWatch *watch, const TaskBatch *batch, int devices, ClassTokenError *errors) {
   const ModelInput input = task_input(session->tape, batch, session->config);
   watch->errors = errors;
+  watch->labels = batch->labels;
   if (errors == NULL)
     TRY(task_lay_plain(session, batch->tokens));
   else
@@ -198,6 +208,7 @@ static Status watch_pass(Session *session, ClassWatch *watch, const TaskBatch *b
 
 static Status watch_all(Session *session, ClassWatch *watch, int devices, int64_t samples, ClassTokenError *errors) {
   const int64_t places = session->config->blocks + 1;
+  int64_t read = 0;
   Progress progress;
   Status status = session->task->source->seek(session, TASK_TEST, 0, 0);
   progress_start(&progress, "comparing class tokens", samples, session->options.quiet);
@@ -206,11 +217,13 @@ static Status watch_all(Session *session, ClassWatch *watch, int devices, int64_
     status = next_batch(session, done, samples, &batch);
     if (status == STATUS_OK) status = watch_pass(session, watch, &batch, 1, NULL);
     for (int n = 2; n <= devices && status == STATUS_OK; n++) status = watch_pass(session, watch, &batch, n, errors + (n - 2) * places);
+    for (int64_t b = 0; b < batch.count && status == STATUS_OK; b++) read += batch.labels[b] >= 0;
     if (status == STATUS_OK) done += batch.count;
     if (progress.terminal) progress_update(&progress, done, NULL);
   }
   progress_wipe(&progress);
-  for (int64_t i = 0; i < (devices - 1) * places; i++) errors[i].one /= (double)samples, errors[i].mean /= (double)samples;
+  if (status == STATUS_OK && read == 0) status = none_read(session);
+  for (int64_t i = 0; i < (devices - 1) * places; i++) errors[i].one /= (double)read, errors[i].mean /= (double)read;
   return status;
 }
 
@@ -382,11 +395,6 @@ static Status report_fpar(const ClaimCommand *command, const Session *session, i
   json_t *bins = json_array();
   claims_fpar_bins(list, count, BINS, bin);
   claims_fpar_bins(list, count, 1, &all);
-  if (all.score.samples == 0) {
-    json_decref(bins);
-    return status_set(STATUS_BAD_FILE, "%s: none of its %s could be read", session->data.about[TASK_TEST],
-                      session->task->source->name.samples);
-  }
   double mean = 0;
   for (int64_t i = 0; i < count; i++) mean += list[i].fpar * (double)list[i].score.samples / (double)all.score.samples;
   if (!command->shared.json)

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "base/order.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "data/data_paths.h"
 #include <ctype.h>
 #include <math.h>
@@ -336,12 +337,11 @@ static Status choose_rows(Experiment *e, const char *rows) {
 }
 
 static Status choose_folder(Experiment *e, const char *out) {
-  const char *slash = strrchr(e->name, '/'), *base = slash ? slash + 1 : e->name;
-  char own[2 * NAME_MAX_LENGTH];
-  snprintf(own, sizeof own, "runs/%.*s%s", (int)strcspn(base, "."), base, experiment_suffix(e));
-  e->folder = strdup(out ? out : own);
-  if (e->folder == NULL) return status_no_memory(NULL, "a path");
-  for (size_t length = strlen(e->folder); length > 1 && e->folder[length - 1] == '/';) e->folder[--length] = '\0';
+  const char *slash = strrchr(e->name, '/'), *base = slash ? slash + 1 : e->name, *ending = ".json";
+  const size_t length = strlen(base) - (text_ends_with(base, ending) ? strlen(ending) : 0);
+  const int made = out ? asprintf(&e->folder, "%s", out) : asprintf(&e->folder, "runs/%.*s%s", (int)length, base, experiment_suffix(e));
+  if (made < 0) return e->folder = NULL, status_no_memory(NULL, "a path");
+  for (size_t end = strlen(e->folder); end > 1 && e->folder[end - 1] == '/';) e->folder[--end] = '\0';
   return STATUS_OK;
 }
 

@@ -103,6 +103,9 @@ static void add_sample(Sample *sum, const Sample *sample) {
   sum->tempered += sample->tempered;
 }
 
+/* The row whose evaluation has its figure. */
+static int evaluated_row(const Experiment *e, int row) { return e->row[row].of >= 0 ? e->row[row].of : row; }
+
 /* Of one resampling, by its number: the same samples are drawn for both, and for all seeds, which share the test part. */
 static double resampled_difference(const Experiment *e, int row, const Samples *a, const Samples *b, int number) {
   Sample of_a = {0}, of_b = {0};
@@ -126,12 +129,12 @@ static Status bootstrap(const Experiment *e, int row, Interval *interval) {
   double mean[RESAMPLES] = {0};
   int seeds = 0, baseline = e->row[row].baseline;
   *interval = (Interval){NAN, NAN};
-  if (baseline < 0 || !e->evaluation->samples || e->row[row].of >= 0 || e->row[baseline].of >= 0) return STATUS_OK;
-  if (!experiment_same_figure(e, row, baseline)) return STATUS_OK;
-  if (strcmp(e->row[row].figure, "perplexity") == 0 && !(is_per_token(e, row) && is_per_token(e, baseline))) return STATUS_OK;
+  if (baseline < 0 || !e->evaluation->samples || !experiment_same_figure(e, row, baseline)) return STATUS_OK;
+  const int made = evaluated_row(e, row), base_made = evaluated_row(e, baseline);
+  if (strcmp(e->row[row].figure, "perplexity") == 0 && !(is_per_token(e, made) && is_per_token(e, base_made))) return STATUS_OK;
   for (int s = 0; s < e->seed_count; s++) {
     if (isnan(e->run[row][s].value) || isnan(e->run[baseline][s].value)) continue;
-    char *path = experiment_place(e, row, s, EXPERIMENT_SAMPLES), *base_path = experiment_place(e, baseline, s, EXPERIMENT_SAMPLES);
+    char *path = experiment_place(e, made, s, EXPERIMENT_SAMPLES), *base_path = experiment_place(e, base_made, s, EXPERIMENT_SAMPLES);
     Samples ours = {0}, base = {0};
     Status status = path && base_path ? STATUS_OK : status_no_memory(NULL, "a path");
     if (status == STATUS_OK && files_exists(path)) status = read_samples(path, &ours);
@@ -317,25 +320,42 @@ static void write_interval(const Experiment *e, FILE *out, Interval interval) {
 /* Without the space by which it is parted from figures. */
 static const char *unit_name(const Experiment *e) { return e->unit + strspn(e->unit, " "); }
 
-/* Seeds with which there is a figure of any row. */
-static int count_seeds(const Experiment *e) {
-  int count = 0;
-  for (int s = 0; s < e->seed_count; s++)
-    for (int row = 0; row < e->count; row++)
-      if (!isnan(e->run[row][s].value)) {
-        count++;
-        break;
-      }
-  return count;
+/* What all rows that have a figure share: its name, and the number of seeds. */
+typedef struct Shared {
+  const char *figure; /* NULL: they have others */
+  int seeds;          /* -1: other numbers */
+} Shared;
+
+static Shared shared_of(const Experiment *e) {
+  Shared shared = {NULL, 0};
+  bool any = false;
+  for (int row = 0; row < e->count; row++) {
+    const int seeds = mean_of(e, row, -1).count;
+    if (seeds == 0) continue;
+    const Shared own = {e->row[row].figure, seeds};
+    if (!any) shared = own;
+    any = true;
+    if (shared.figure && strcmp(shared.figure, own.figure) != 0) shared.figure = NULL;
+    if (shared.seeds != own.seeds) shared.seeds = -1;
+  }
+  return shared;
+}
+
+static void write_command(const Experiment *e, FILE *out) {
+  const Shared shared = shared_of(e);
+  fprintf(out, "`astra-bench accuracy --table %s%s%s`: %s%s%s, mean and standard deviation over ", e->name, e->quick ? " --quick" : "",
+          experiment_uses_data(e) ? " --data-dir DIR" : "",
+          shared.figure ? shared.figure : "the figure that each row has in the experiment", e->unit[0] ? " in " : "", unit_name(e));
+  if (shared.seeds < 0)
+    fputs("as many seeds as the last column says.\n\n", out);
+  else
+    fprintf(out, "%d seed%s.\n\n", shared.seeds, text_plural(shared.seeds));
 }
 
 static Status write_table(const Experiment *e, FILE *out) {
-  const int seeds = count_seeds(e);
   fprintf(out, "# %s\n\n%s%s", e->title, e->about, e->about[0] ? "\n\n" : "");
   if (e->quick) fputs("Made with --quick: this shows that the experiment runs, not what it finds.\n\n", out);
-  fprintf(out, "`astra-bench accuracy --table %s%s%s`: %s%s%s, mean and standard deviation over %d seed%s.\n\n", e->name,
-          e->quick ? " --quick" : "", experiment_uses_data(e) ? " --data-dir DIR" : "", e->figure, e->unit[0] ? " in " : "", unit_name(e),
-          seeds, text_plural(seeds));
+  write_command(e, out);
   fprintf(out, "| row | %s | ours |", e->x_label);
   if (e->has_baselines)
     fprintf(out, " against %s, same seed | 95%% of samples |", e->baseline >= 0 ? e->row[e->baseline].name : "the row named");
@@ -440,8 +460,8 @@ Status results_print_json(const Experiment *e) {
   for (int i = 0; i < e->count; i++) {
     Mean m = mean_of(e, i, -1);
     if (m.count == 0) continue;
-    json_t *row = json_pack("{s:s, s:i, s:o, s:o}", "row", e->row[i].name, "seeds", m.count, "mean", json_build_number(m.mean), "deviation",
-                            json_build_number(m.deviation));
+    json_t *row = json_pack("{s:s, s:s, s:i, s:o, s:o}", "row", e->row[i].name, "figure", e->row[i].figure, "seeds", m.count, "mean",
+                            json_build_number(m.mean), "deviation", json_build_number(m.deviation));
     if (e->has_baselines) {
       Interval interval = {NAN, NAN};
       int baseline = e->row[i].baseline;

@@ -262,7 +262,7 @@ cp -r run one; rm -r one/seed-5
 cp -r run narrow; rm narrow/seed-5/G=2.eval.json
 expect "one of the seeds" 0 --table ./small.json --out narrow --seeds 3 --json; ! grep -q "seed 5" "$work/err" || report "a seed that is not chosen is run"
 jq -e '[.rows[].seeds] == [2, 2, 1]' <"$work/out" >/dev/null && [ "$(wc -l <narrow/results.csv)" = 6 ] || report "seeds of earlier commands are left out"
-grep -q "deviation over 2 seeds" narrow/results.md && grep -q "^plain,5," narrow/metrics.csv || report "seeds of earlier commands are left out of a file"
+grep -q "deviation over as many seeds as the last column says" narrow/results.md && grep -q "^plain,5," narrow/metrics.csv || report "seeds of earlier commands are left out of a file"
 expect "a seed that the file does not have" 0 --table ./small.json --out narrow --seeds 7 --rows plain --json
 jq -e '[.rows[].seeds] == [3, 2, 1]' <"$work/out" >/dev/null && [ "$(grep -oE '^plain,[^,]*,[0-9]+' narrow/results.csv | cut -d, -f3 | xargs)" = "3 5 7" ] || report "not the file's seeds and that one"
 # What is wrong with those that are not run is told, and they are left out.
@@ -391,10 +391,16 @@ expect "another number of threads" 0 --table ./threads.json --out run --seeds 3 
 expect "the number of the command line" 0 --table ./small.json --out run --seeds 3 -t 2 --json; ! grep -q "training;" "$work/err" || report "a row is run again for -t"
 grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/results.csv || report "the CSV does not have the threads that a row was run with"
 
-# A row that is trained anew is evaluated anew, too.
+# How a row was run is not guessed.
+cp -r run unknown; rm unknown/seed-3/G=2.commands
+expect "a row without its command lines" 1 --table ./small.json --out unknown --seeds 3; err "G=2.commands, which says how this row was run, is missing; .* remove unknown/seed-3/G=2 and unknown/seed-3/G=2.\* to run it again"
+echo '{' >unknown/seed-3/G=2.commands
+expect "a row with damaged ones" 1 --table ./small.json --out unknown --seeds 3; err "G=2.commands, which says how this row was run, is damaged"
+
+# A training whose end was lost goes on from its last checkpoint, and is evaluated anew.
 cp -r run again; rm again/seed-3/G=2.train.json
 jq '.top1 = 7' again/seed-3/G=2.eval.json >with && mv with again/seed-3/G=2.eval.json; echo "before" >again/seed-3/G=2.samples.csv
-expect "a row that is trained again" 0 --table ./small.json --out again --seeds 3; err "seed 3, G=2: training"; err "seed 3, G=2: evaluation"
+expect "a training without its end" 0 --table ./small.json --out again --seeds 3; err "seed 3, G=2: training"; err "seed 3, G=2: evaluation"
 holds "$(jq .top1 again/seed-3/G=2.eval.json) <= 1"; ! grep -q before again/seed-3/G=2.samples.csv || report "samples of the model before"
 
 # One that is evaluated anew has the same model, and what goes on from that stays in the results.

@@ -46,14 +46,18 @@ jq -e '([.bins[].samples] == [4, 0, 4, 0, 0]) and .bins[1] == {"low": null, "hig
 expect "another seed" 0 fpar "${model[@]}" "${data[@]}" --batch 4 --samples 80 --json --quiet --seed 43
 [ "$(jq -c .bins "$work/out")" != "$first" ] || report "the same shares"
 
-# Batches of which no image can be read have no rate to be sorted by.
+# Images that cannot be read, and batches of them alone, are left out.
 head -c 100 "$root/datasets/pictures/apple_0614.png" >broken.png
 {
   echo path,label,split
   jq -r '.id2label[]' "$root/checkpoints/vit-cifar-g8/config.json" | sed "s|.*|$root/datasets/pictures/apple_0614.png,&,train|"
   for image in "$root/datasets/pictures/apple_0614.png" broken.png broken.png "$root/datasets/pictures/apple_0614.png"; do echo "$image,apple,test"; done
 } >list.csv
-expect "images that cannot be read" 0 fpar "${model[@]}" --dataset csv:list.csv --batch 1 --draws 3 --json --quiet; json '"samples":6,"batches":12,'
+expect "images that cannot be read" 0 fpar "${model[@]}" --dataset csv:list.csv --batch 1 --draws 3 --json --quiet; json '"samples":6,"batches":6,'
+expect "class tokens beside those" 0 class-token "${model[@]}" --dataset csv:list.csv --nodes 2 --json --quiet; beside=$(jq .devices[0].mean "$work/out")
+grep -v broken list.csv >whole.csv
+expect "class tokens without them" 0 class-token "${model[@]}" --dataset csv:whole.csv --nodes 2 --json --quiet
+whole=$(jq .devices[0].mean "$work/out"); holds "$whole > 0 && $beside > 0.999 * $whole && $beside < 1.001 * $whole"
 sed -i '/apple_0614.png,apple,test/d' list.csv
 expect "not one of them" 1 fpar "${model[@]}" --dataset csv:list.csv --batch 1 --json --quiet; err "none of its images could be read"
 

@@ -7,6 +7,7 @@
 #include "autograd/param.h"
 #include "autograd/kernels/kernels.h"
 #include "base/array.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -132,8 +133,9 @@ Status param_allocate(ParamSet *set, bool with_grads) {
   if (total == 0) return STATUS_OK;
   set->total = total;
   size_t bytes = (size_t)total * sizeof(real);
-  set->values = block_new(bytes);
-  if (with_grads) set->grads = block_new(bytes);
+  const bool room = (double)bytes <= memory_available(); /* else the system gives addresses, and ends the process once they are used */
+  if (room) set->values = block_new(bytes);
+  if (room && with_grads) set->grads = block_new(bytes);
   if (!set->values || (with_grads && !set->grads)) {
     free_blocks(set);
     return status_set(STATUS_NO_MEMORY, "no memory for the model's parameters: %.1f MB%s", (double)bytes / 1e6,

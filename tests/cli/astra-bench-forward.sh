@@ -52,6 +52,8 @@ expect "activations in bf16, weights in 8 bits" 0 --model gpt2-mini --length 32 
 expect "a decoder with rotary positions" 0 --model llama-mini --length 16 --decode 2 "${few[@]}" --json; field '.decode.milliseconds > 0'
 expect "a batch of texts, all logits" 0 --model gpt2-mini --length 16 --batch 2 --output all "${few[@]}" --json
 field '.forward.tokens_per_second > 0 and (has("decode") | not)'
+[ "$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)" -gt 30000000 ] ||
+  { expect "a model of more memory than there is" 1 --model llama-3-8b --length 16; err "no memory for the model's parameters: 32121.0 MB"; }
 
 [ $failed = 0 ] && echo "astra-bench forward: encoders, prefill and decoding"
 exit $failed

@@ -13,6 +13,7 @@
 #include "cli/train_plan.h"
 #include "nn/json_build.h"
 #include "train/codebooks.h"
+#include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/ranks.h"
@@ -329,6 +330,7 @@ static Status train_locked(Session *session, TrainCommand *command, bool there, 
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   OutFolder folder = {.lock = -1};
+  TRY(data_parallel_check(session));
   Status status = ranks_follow(ranks_self() == 0 ? check_out(session, command, &folder) : STATUS_OK);
   if (status == STATUS_OK) status = train_locked(session, command, folder.there, argc, argv, result);
   if (folder.lock >= 0) close(folder.lock);

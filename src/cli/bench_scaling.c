@@ -465,6 +465,7 @@ static Status measure_job(ScalingCommand *command, Session *session) {
   }
   scaling_step_release(&step);
   status = ranks_agree(status);
+  if (status == STATUS_OK) status = data_parallel_check(session);
   if (status == STATUS_OK) status = ranks_agree(data_parallel_open(session));
   if (status == STATUS_OK) status = plan_check(session); /* counts uses of parameters */
   if (status == STATUS_OK) status = scaling_measure_job(session, command->steps, &seconds);

@@ -468,12 +468,15 @@ static Status open_sums(DataParallel *parallel) {
   return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
 }
 
+Status data_parallel_check(const Session *session) {
+  if (ranks_count() == 1 || session_batch(session) >= ranks_count()) return STATUS_OK;
+  return ranks_common(status_set(STATUS_BAD_USAGE,
+                                 "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
+                                 (long long)session_batch(session), ranks_count(), session->task->source->name.samples));
+}
+
 Status data_parallel_open(Session *session) {
   if (ranks_count() == 1) return STATUS_OK;
-  if (session_batch(session) < ranks_count())
-    return ranks_common(status_set(STATUS_BAD_USAGE,
-                                   "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
-                                   (long long)session_batch(session), ranks_count(), session->task->source->name.samples));
   session->share = (Share){ranks_self(), ranks_count()};
   DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
   if (parallel == NULL) return status_no_memory(NULL, "a job of ranks");

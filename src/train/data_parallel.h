@@ -16,8 +16,10 @@
 
 typedef struct DataParallel DataParallel;
 
-/* Sets session->share and session->parallel; nothing happens in a process by itself. Before plan_check, which has the uses counted.
- * BAD_USAGE: fewer samples in a batch than ranks. */
+/* BAD_USAGE on all ranks where a batch has fewer samples than there are ranks; before data_parallel_open, and before much is computed. */
+Status data_parallel_check(const Session *session);
+
+/* Sets session->share and session->parallel; nothing happens in a process by itself. Before plan_check, which has the uses counted. */
 Status data_parallel_open(Session *session);
 void data_parallel_close(Session *session);
 

@@ -15,7 +15,7 @@ set -um # job control: background tests lead their own process group and get SIG
 BUILD=${BUILD:-build}
 export BUILD
 export LC_ALL=C # what tests read and write: numbers with points, English messages, names in the order of their bytes
-unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY CURL_CA_BUNDLE CURL_HOME XDG_CONFIG_HOME SSL_CERT_FILE SSL_CERT_DIR # their servers are on this machine
+unset ASTRA_BACKEND http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY CURL_CA_BUNDLE CURL_HOME XDG_CONFIG_HOME SSL_CERT_FILE SSL_CERT_DIR # their servers are on this machine
 PATH=$PWD/$BUILD/bin:$PATH
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 work=$(mktemp -d) || exit 1

@@ -85,7 +85,7 @@ run "its digests as text" 0 "$bin/astra-data" verify "./$odd"
 for name in astra-train astra-kmeans astra-infer astra-data astra-bench; do
   for command in "" $("$bin/$name" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z-]*\)  *.*/\1/p'); do
     "$bin/$name" $command --help 2>/dev/null | grep -q -e '--json' || continue
-    case "$name $command" in "astra-data get") continue ;; esac # needs a server: tests/cli/astra-data.sh has one
+    case "$name $command" in "astra-data get") continue ;; esac # fetches: astra-data.sh has it where all is there, test_download a server
     case "$tried" in *" $name $command "* | *" $name ${command:--}"*) continue ;; esac
     echo "FAILED: $name $command takes --json and is not tried" && failed=1
   done

@@ -15,6 +15,12 @@ expect "one image in bf16" 0 -c vit-cifar-g8 --json --precision bf16 datasets/pi
 jq -es '(.[0].images[0].top[0].label == .[1].images[0].top[0].label) and (.[0].images[0].top[0] != .[1].images[0].top[0])' \
   "$work/fp32.json" "$work/out" >/dev/null || report "not the same class with another probability"
 expect "another precision" 2 -c vit-cifar-g8 --precision fp16 datasets/pictures/apple_0614.png; err "fp32|bf16|auto"
+export ASTRA_BACKEND=mkl
+expect "another library by the environment" 2 -c vit-cifar-g8 datasets/pictures/apple_0614.png; err "environment variable ASTRA_BACKEND: \"mkl\" is none of auto, openblas"
+expect "which --backend comes before" 0 -c vit-cifar-g8 --backend openblas datasets/pictures/apple_0614.png
+export ASTRA_BACKEND=openblas
+expect "one that there is" 0 -c vit-cifar-g8 datasets/pictures/apple_0614.png
+unset ASTRA_BACKEND
 expect "another library" 2 -c vit-cifar-g8 --backend mkl datasets/pictures/apple_0614.png; err "auto, openblas, onednn and onednn-int8"
 
 # int8 weights through oneDNN, on nodes that pack them: the same bits as through our own kernels.
@@ -40,6 +46,7 @@ name="training"
 train fp32 || report "fp32 failed"
 train bf16 --precision bf16 || report "bf16 failed"
 for try in 1 2 3 4 5; do # a machine that stalls may let a run end before it is interrupted
+  rm -rf "$work/again"
   train again --precision bf16 --overwrite &
   started=$!
   for ((i = 0; i < 300; i++)); do

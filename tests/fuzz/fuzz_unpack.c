@@ -33,7 +33,7 @@ static void remove_outer(void) {
 
 static void make_outer(void) {
   const char *parent = getenv("TMPDIR");
-  if (files_is_dir("/dev/shm")) parent = "/dev/shm"; /* in memory: half the time */
+  if (!parent && files_is_dir("/dev/shm")) parent = "/dev/shm"; /* in memory: half the time */
   snprintf(outer, sizeof outer, "%s/astra-fuzz-XXXXXX", parent ? parent : "/tmp");
   if (!mkdtemp(outer)) abort();
   snprintf(target, sizeof target, "%s/target", outer);

@@ -44,10 +44,9 @@ start_daemon() {
     running "$daemon" || break
     sleep 0.1
   done
-  kill "$bus" "$daemon" 2>/dev/null
-  skip "avahi-daemon cannot be started: $(tail -n 1 "$work/avahi.log")"
+  return 1
 }
-start_daemon
+start_daemon || { kill "$bus" "$daemon" 2>/dev/null; skip "avahi-daemon cannot be started: $(tail -n 1 "$work/avahi.log")"; }
 trap 'kill "$bus" "$daemon" "${listener[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 lead "nobody announces" 1 -c "$work/model" --peers auto "${key[@]}" "$work/1.ppm"; err "no worker with this key announces itself"
@@ -134,7 +133,7 @@ until_alone "found and named" "$host:${address[a]##*:},auto"
 # The daemon starts again: it is told again.
 kill "$daemon"
 wait "$daemon"
-start_daemon
+start_daemon || report "the daemon does not start again: $(tail -n 1 "$work/avahi.log")"
 until_alone "after the daemon's return" auto
 
 start_worker unnamed 0.0.0.0:0 -c "$work/model" "${key[@]}" --announce

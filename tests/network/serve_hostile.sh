@@ -21,6 +21,7 @@ raw() {
   exec 3<>"/dev/tcp/127.0.0.1/$port" || { report "$1: no connection"; return; }
   { printf "$3" >&3; } 2>/dev/null
   timeout $((10 * scale)) cat <&3 >"$work/out" 2>/dev/null
+  [ $? != 124 ] || report "$1: neither answered to its end nor closed"
   exec 3<&- 3>&-
   local got
   got=$(sed -n '1s/^HTTP\/1.[01] \([0-9]*\) .*/\1/p' "$work/out")

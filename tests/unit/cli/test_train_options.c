@@ -162,8 +162,27 @@ static void choices_are_remembered(void **state) {
   remove_tree(folder);
 }
 
+/* Where a run goes that names no --out. */
+static void usual_folders(void **state) {
+  (void)state;
+  static const struct {
+    const char *model, *dataset, *prefix;
+    int64_t rates[4];
+    const char *expected;
+  } cases[] = {{"vit-cifar-45k", "folder:/data/clothing/", "", {8}, "runs/vit-cifar-45k-clothing-g8"},
+               {"./models/mine.gguf", "text:a/b", "", {0}, "runs/mine.gguf-b-g0"},
+               {"vit-base", NULL, "codebooks-", {32}, "runs/codebooks-vit-base-cifar100-g32"},
+               {"gpt2", "sst2:glue/SST-2", "", {8, 1, 4, 8}, "runs/gpt2-SST-2-g1-4-8"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    TrainOptions options = {.model = cases[i].model, .dataset = cases[i].dataset};
+    memcpy(options.rates, cases[i].rates, sizeof cases[i].rates);
+    assert_string_equal(train_options_usual_out(&options, cases[i].prefix), cases[i].expected);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(words_are_those_of_their_enums), cmocka_unit_test(all_words_are_compared),
-                                     cmocka_unit_test(what_a_resumed_run_takes_is_listed), cmocka_unit_test(choices_are_remembered)};
+                                     cmocka_unit_test(what_a_resumed_run_takes_is_listed), cmocka_unit_test(choices_are_remembered),
+                                     cmocka_unit_test(usual_folders)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

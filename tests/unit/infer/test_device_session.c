@@ -3,6 +3,7 @@
 #include "infer/cluster/hello.h"
 #include "infer/patches.h"
 #include "session_child.h"
+#include "unit/float_equal.h"
 #include <cmocka.h>
 #include <errno.h>
 #include <malloc.h>

@@ -1,5 +1,6 @@
 /* One model for several bit rates: at each it is what a model of that rate alone is, in codebooks, losses and files. */
 #include "train/codebooks.h"
+#include "unit/float_equal.h"
 #include "unit/train/tiny_run.h"
 
 static const int64_t RATES[] = {8, 1, 4, 8};

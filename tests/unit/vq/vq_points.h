@@ -39,19 +39,13 @@ static inline real *points_load(const char *name, int64_t *rows, int64_t *width)
     return NULL;
   }
   long long n = 0, d = 0, zero = 0;
-  real *x = NULL;
-  if (fscanf(file, "%lld %lld %lld", &n, &d, &zero) == 3 && n > 0 && d > 0 && n * d < 10000000) {
-    x = malloc((size_t)(n * d) * sizeof *x);
-    for (long long i = 0; i < n * d; i++) {
-      double value;
-      if (fscanf(file, "%lf", &value) != 1) {
-        printf("%s: ends after %lld of %lld numbers\n", path, i, n * d);
-        free(x);
-        x = NULL;
-        break;
-      }
-      x[i] = (real)value;
-    }
+  if (fscanf(file, "%lld %lld %lld", &n, &d, &zero) != 3 || n < 1 || d < 1 || n * d >= 10000000) fail_msg("%s: no N D 0 at its head", path);
+  real *x = malloc((size_t)(n * d) * sizeof *x);
+  assert_non_null(x);
+  for (long long i = 0; i < n * d; i++) {
+    double value;
+    if (fscanf(file, "%lf", &value) != 1) fail_msg("%s: ends after %lld of %lld numbers", path, i, n * d);
+    x[i] = (real)value;
   }
   fclose(file);
   *rows = n;

@@ -442,7 +442,10 @@ static void finish_echo(Engine *engine, Job *job) {
   const int count = job->held_count;
   job->held = NULL;
   job->held_count = 0, job->held_capacity = 0;
-  for (int i = 0; i < count && (job = find_running(engine, sequence)); i++) take_new(engine, job, &held[i]);
+  for (int i = 0; i < count && (job = find_running(engine, sequence)); i++) {
+    engine->pace[job->device].before = 0; /* it did not come now */
+    take_new(engine, job, &held[i]);
+  }
   free(held);
 }
 
@@ -520,6 +523,9 @@ static void echo_prompt(const Job *job) {
 static bool start_text(Engine *engine, Job *job) {
   if (job->started <= 0 && job->job.sampling.max == 0 && !job->echo) {
     job->started = clock_now();
+    pthread_mutex_lock(&engine->lock);
+    engine->state.prompt_tokens += (uint64_t)job->job.count;
+    pthread_mutex_unlock(&engine->lock);
     if (job->job.echo) echo_prompt(job);
     end_job(engine, job, ENGINE_LENGTH, NULL, NULL, 0);
     return true;

@@ -100,19 +100,24 @@ static void enter_answer(HttpRequest *r) {
   MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, rest_seconds(&r->http->options, true));
 }
 
-/* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. */
-static void send_refusal(const Http *http, int fd, int status) {
-  char text[512], *body = NULL;
+/* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. The fields are
+ * those of every answer (send_response); r: NULL where no head has come, which would have a number. */
+static void send_refusal(const Http *http, const HttpRequest *r, int fd, int status) {
+  char text[1024], id[HTTP_ID + 32] = "", cors[256] = "", *body = NULL;
   if (http->options.certificate) return;
   json_t *error = http_error_json(status, NULL, NULL,
                                   status == 408   ? "the request did not come in time"
                                   : status == 413 ? "the body is longer than the service accepts"
                                                   : "too many bodies are being sent at the moment: try again later");
   body = error ? json_dumps(error, JSON_COMPACT) : NULL;
+  if (r) snprintf(id, sizeof id, "X-Request-Id: %s\r\n", r->id);
+  if (http->options.cors && strlen(http->options.cors) < sizeof cors / 2)
+    snprintf(cors, sizeof cors, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id, Retry-After\r\n",
+             http->options.cors);
   const char *reason = status == 408 ? "Request Timeout" : status == 413 ? "Content Too Large" : "Service Unavailable";
   int length = snprintf(text, sizeof text,
-                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s", status,
-                        reason, body ? strlen(body) : 0, status == 503 ? "Retry-After: 5\r\n" : "", body ? body : "");
+                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s\r\n%s",
+                        status, reason, body ? strlen(body) : 0, status == 503 ? "Retry-After: 5\r\n" : "", id, cors, body ? body : "");
   json_decref(error);
   free(body);
   if (length > 0 && (size_t)length < sizeof text) (void)!send(fd, text, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -121,7 +126,7 @@ static void send_refusal(const Http *http, int fd, int status) {
 
 /* An idle connection is closed without a word, one on which half a request has come is told why. */
 static void cut(const Http *http, HttpLink *link) {
-  if (link->phase == HTTP_BODY || received(link->fd) > link->seen) send_refusal(http, link->fd, 408);
+  if (link->phase == HTTP_BODY || received(link->fd) > link->seen) send_refusal(http, link->request, link->fd, 408);
   shutdown(link->fd, SHUT_RDWR);
   link->phase = HTTP_CUT;
   if (link->request) atomic_store(&link->request->slow, true);
@@ -345,7 +350,7 @@ static bool refuse_body(HttpRequest *r, int status) {
   free(r->body);
   r->body = NULL;
   r->body_bytes = r->body_room = 0;
-  send_refusal(r->http, r->link->fd, status);
+  send_refusal(r->http, r, r->link->fd, status);
   return !r->http->options.certificate;
 }
 

@@ -49,7 +49,7 @@ void http_reply(HttpRequest *r, int status, const char *type, const void *data, 
     const void *in;
     void *out;
   } cast = {.in = data}; /* the library does not write to it */
-  r->sent = bytes;
+  r->sent = strcmp(r->method, "HEAD") == 0 ? 0 : bytes;
   send_response(r, status, type, MHD_create_response_from_buffer(bytes, cast.out, copied ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT));
 }
 
@@ -65,7 +65,7 @@ void http_reply_json(HttpRequest *r, int status, json_t *value) {
     return;
   }
   size_t bytes = strlen(text);
-  r->sent = bytes;
+  r->sent = strcmp(r->method, "HEAD") == 0 ? 0 : bytes;
   struct MHD_Response *response = MHD_create_response_from_buffer(bytes, text, MHD_RESPMEM_MUST_FREE);
   if (!response) free(text);
   send_response(r, status, "application/json", response);

@@ -1,6 +1,7 @@
 /* Filters, tests, methods of strings and mappings, and functions of Jinja templates: those that chat templates use. Each is a row of a
  * table: its name, the names of its arguments, how many of them it needs. Letters change case in ASCII alone. */
 #include "serve/jinja_internal.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -197,11 +198,12 @@ static Status split_text(JinjaRun *run, const JinjaCall *call, JinjaValue *resul
   size_t count = 1;
   JinjaText left = rest;
   for (int64_t i = 0; (max < 0 || i < max) && cut_piece(&left, separator, &piece); i++) count++;
-  if (separator.size == 0 && left.size == 0 && count > 1 && max >= 0) count--;
+  const bool ends = separator.size == 0 && left.size == 0 && count > 1 && max >= 0; /* with white space, which is no piece */
+  count -= ends;
   if (separator.size == 0 && rest.size == 0) count = 0;
   TRY(jinja_list_new(run, count, result));
   for (size_t i = 0; i < count; i++) {
-    if (i + 1 < count || max < 0)
+    if (i + 1 < count || max < 0 || ends)
       cut_piece(&rest, separator, &piece);
     else
       piece = rest;
@@ -399,6 +401,7 @@ static Status filter_safe(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
 }
 
 /* A number from a number or from the whole of a short text; false: it is none. */
+/* As Python has it: white space around a number is passed over, and there are no hexadecimal ones. */
 static bool to_number(const JinjaValue *value, double *real, int64_t *integer) {
   char text[64], *end = text;
   *real = 0;
@@ -411,8 +414,13 @@ static bool to_number(const JinjaValue *value, double *real, int64_t *integer) {
   else if (value->kind == JINJA_STRING && value->text.size > 0 && value->text.size < sizeof text) {
     memcpy(text, value->text.bytes, value->text.size);
     text[value->text.size] = '\0';
+    if (strlen(text) < value->text.size || strpbrk(text, "xX")) return false;
     *real = strtod(text, &end);
-    if (*end != '\0') return false;
+    if (end == text || end[strspn(end, " \t\n\v\f\r")] != '\0') return false;
+    errno = 0;
+    *integer = strtoll(text, &end, 10); /* to the last digit, of a whole number */
+    if (errno == 0 && end[strspn(end, " \t\n\v\f\r")] == '\0') return true;
+    *integer = 0;
   } else
     return false;
   if (*real > -9e18 && *real < 9e18) *integer = (int64_t)*real;
@@ -484,16 +492,24 @@ static Status map_get(JinjaRun *run, const JinjaCall *call, JinjaValue *result) 
   return STATUS_OK;
 }
 
-/* map(attribute="a.b", default=...) or map("filter"). */
+/* An argument by its name; NULL: it was not given. */
+static const JinjaValue *named(const JinjaCall *call, const char *name) {
+  for (size_t i = 0; i < call->count; i++)
+    if (jinja_text_is(call->all[i].name, name)) return &call->all[i].value;
+  return NULL;
+}
+
+/* map(attribute="a.b", default=...), or map("filter", ...) with what that filter takes. */
 static Status filter_map(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   JinjaList items;
   const JinjaBuiltin *filter = NULL;
-  if (given(call, 0)) {
+  const JinjaValue *attribute = named(call, "attribute"), *otherwise = named(call, "default");
+  if (call->count > 0 && call->all[0].name.size == 0) {
     JinjaText name = {"", 0};
-    TRY(want_text(run, &call->given[0], &name));
+    TRY(want_text(run, &call->all[0].value, &name));
     filter = jinja_builtin(JINJA_FILTERS, name);
   }
-  if (!filter && call->given[1].kind != JINJA_STRING)
+  if (!filter && (!attribute || attribute->kind != JINJA_STRING || call->count > (size_t)(otherwise ? 2 : 1)))
     return jinja_fail(run, STATUS_UNSUPPORTED, "map takes the name of a filter, or attribute=");
   TRY(jinja_items(run, &call->self, &items));
   TRY(jinja_list_new(run, items.count, result));
@@ -502,10 +518,10 @@ static Status filter_map(JinjaRun *run, const JinjaCall *call, JinjaValue *resul
     JinjaValue *item = &result->list->items[i];
     TRY(jinja_charge(run, 1));
     if (filter)
-      TRY(jinja_call(run, filter, &items.items[i], NULL, 0, item));
+      TRY(jinja_call(run, filter, &items.items[i], call->all + 1, call->count - 1, item));
     else
-      TRY(attribute_path(run, &items.items[i], call->given[1].text, item));
-    if (item->kind == JINJA_UNDEFINED && given(call, 2)) *item = call->given[2];
+      TRY(attribute_path(run, &items.items[i], attribute->text, item));
+    if (!filter && item->kind == JINJA_UNDEFINED && otherwise) *item = *otherwise;
   }
   return STATUS_OK;
 }
@@ -686,7 +702,7 @@ static const JinjaBuiltin filters[] = {{"abs", filter_abs, 0, {NULL}},
                                        {"length", filter_length, 0, {NULL}},
                                        {"list", filter_list, 0, {NULL}},
                                        {"lower", to_lower, 0, {NULL}},
-                                       {"map", filter_map, 0, {"filter", "attribute", "default"}},
+                                       {"map", filter_map, 0, {"*"}},
                                        {"reject", filter_reject, 0, {"test", "value"}},
                                        {"rejectattr", filter_rejectattr, 1, {"attribute", "test", "value"}},
                                        {"replace", replace_text, 2, {"old", "new", "count"}},

@@ -6,8 +6,8 @@ import { startImages, useImageModel } from "/image.js";
 import { events, getJson, hasKey, request, setKey } from "/server.js";
 
 const $ = (id) => document.getElementById(id);
-const pause = (ms) => new Promise((done) => { setTimeout(done, ms); wake = done; });
-let wake = () => {}, models = [], current = null;
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+let models = [], current = null;
 
 function setStatus(state, text) {
   if ($("status").textContent === text) return;

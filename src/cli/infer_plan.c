@@ -436,7 +436,7 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
   const KvTablesSetup all = {.codewords = codewords,
                              .groups = weights->books[0].groups,
                              .entries = weights->books[0].entries,
-                             .memory = (size_t)(setup->table_bytes / config_rates(weights->config))};
+                             .memory = (size_t)(setup->table_bytes / config_rates(weights->config)) /* which has codebooks: 1 or more */};
   Status status = kv_tables_build(tables, weights->model, &all);
   free(codewords);
   return status;

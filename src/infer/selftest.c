@@ -376,6 +376,7 @@ static const double max_ties = 1e-3, max_rounded_ties = 5e-3;
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
 static const double rounded_tolerance = 2e-2; /* in place of tie_relative, and of a row of logits: row_deviation */
+static const double largest_of_row = 10;      /* of 128,256 normal differences it is 4.5 */
 static const double step_of_bf16 = 1.0 / 256; /* relative error of an x */
 enum { CHUNK = 32 };
 
@@ -503,17 +504,18 @@ static double deviation(const real *actual, const real *expected, int64_t count,
 
 /* Roundings of activations move all logits of a row by about as much, however large each is, and the largest of thousands of such
  * differences is chance: rows are compared as wholes. Their root mean square in units of what is allowed, a share of the standard deviation
- * of the logits, or, of those that are nearer to each other, of 1. */
+ * of the logits, or, of those that are nearer to each other, of 1; a single difference may be `largest_of_row` times as large. */
 static double row_deviation(const real *actual, const real *expected, int64_t count) {
-  double mean = 0, squares = 0, differences = 0;
+  double mean = 0, squares = 0, differences = 0, largest = 0;
   for (int64_t i = 0; i < count; i++) mean += (double)expected[i] / (double)count;
   for (int64_t i = 0; i < count; i++) {
     const double apart = (double)expected[i] - mean, difference = (double)actual[i] - (double)expected[i];
     squares += apart * apart / (double)count;
     differences += difference * difference / (double)count;
+    largest = fmax(largest, fabs(difference));
   }
-  const double part = sqrt(differences) / (rounded_tolerance * fmax(sqrt(squares), 1));
-  return isnan(part) ? INFINITY : part;
+  const double part = fmax(sqrt(differences), largest / largest_of_row) / (rounded_tolerance * fmax(sqrt(squares), 1));
+  return isfinite(differences) && isfinite(squares) ? part : INFINITY;
 }
 
 /* Of a row [classes] from the emulation's with the codes that were sent. */
@@ -554,6 +556,8 @@ static Status compare_chunk(Comparison *c, const LeaderAnswer *answer, real *rep
   const Samples *samples = c->samples;
   c->batch = answer->batch;
   c->actual = answer->codes;
+  if (c->report->nodes > 1 && samples->sets > 0 && c->actual == NULL)
+    return status_set(STATUS_PEER, "a single device is left, which exchanges no codes: there is nothing to compare");
   ReplayInput input = {.batch = c->batch, .tokens = samples->tokens, .partition = c->partition, .split = c->split};
   if (samples->ids) input.ids = samples->ids + c->first * samples->tokens;
   if (samples->pixel_values) input.pixels = samples->pixel_values + c->first * samples->pixels;

@@ -692,11 +692,12 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   PlanRow *row = &plan->rows[plan->count];
   SimResult result;
   int table_blocks = 0;
-  ModelConfig config = *setup->config; /* labels are shared, not owned */
+  const int rates = config_rates(setup->config); /* 0 of a plain model, which is planned as if it had been trained for these groups */
+  ModelConfig config = *setup->config;           /* labels are shared, not owned */
   config.astra.groups = groups;
   if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
   if (strategy == STRATEGY_ASTRA && config.astra.site == SITE_X && groups > 0)
-    table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes / config_rates(setup->config));
+    table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes / (rates > 1 ? rates : 1));
   *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
   row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained;
   for (int rate = 0; rate < config_rates(setup->config); rate++)

@@ -636,6 +636,15 @@ static void tables_fit_block_by_block(void **state) {
   assert_true(row_of(&plan, STRATEGY_ASTRA, 16, 2)->table_blocks == 0 && row_of(&plan, STRATEGY_SP, 0, 2)->table_blocks == 0);
   assert_true(row_of(&plan, STRATEGY_ASTRA, 1, 2)->input > 0 && row_of(&plan, STRATEGY_SINGLE, 0, 1)->input == 0);
   planner_release(&plan);
+  const ModelConfig plain = encoder(0); /* which has no rates: planned for the groups of the set-up */
+  setup.config = &plain;
+  assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
+  assert_true(row_of(&plan, STRATEGY_ASTRA, 1, 2)->table_blocks == 6);
+  planner_release(&plan);
+  setup.table_bytes = 0;
+  assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
+  assert_true(row_of(&plan, STRATEGY_ASTRA, 1, 2)->table_blocks == 0);
+  planner_release(&plan);
 }
 
 /* Fewer tokens than devices; more devices in sums than packets can number, or more sums. */

@@ -129,10 +129,13 @@ static int create_temporary(char *name, size_t room, const char *path) {
   return -1;
 }
 
-/* A file that others cannot read stays so when it is replaced. Where modes cannot be set it is as new ones are. */
+/* A file that others cannot read stays so when it is replaced, and its owner's, where this process may give it away. Modes are not widened:
+ * they are those that the umask leaves and the file before had. */
 static void take_mode(int file, const char *path) {
-  struct stat info;
-  if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) (void)fchmod(file, info.st_mode & 0777);
+  struct stat before, own;
+  if (stat(path, &before) != 0 || !S_ISREG(before.st_mode) || fstat(file, &own) != 0) return;
+  if (own.st_uid != before.st_uid || own.st_gid != before.st_gid) (void)!fchown(file, before.st_uid, before.st_gid);
+  (void)fchmod(file, own.st_mode & before.st_mode & 0777);
 }
 
 /* A rename would put a file in the place of what is no file: as root, in that of /dev/null itself. */

@@ -166,6 +166,12 @@ static void a_private_file_stays_private(void **state) {
   assert_int_equal(files_write(in("private"), "new", 3), STATUS_OK);
   assert_int_equal(stat(in("private"), &info), 0);
   assert_int_equal(info.st_mode & 0777, 0600);
+  assert_int_equal(chmod(in("private"), 0666), 0);
+  const mode_t usual = umask(077); /* which a wider file does not undo */
+  assert_int_equal(files_write(in("private"), "newer", 5), STATUS_OK);
+  umask(usual);
+  assert_int_equal(stat(in("private"), &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0600);
 }
 
 static void an_unwritable_place_is_named(void **state) {

@@ -3,6 +3,7 @@
 #include "data/data_paths.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "data/download.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -68,12 +69,14 @@ void data_paths_release(DataRoots *roots) {
   *roots = (DataRoots){0};
 }
 
-/* Whether a download into this folder was interrupted, and has left a part of a file: a whole copy may lie elsewhere. */
-static bool is_unfinished(const char *path) {
+/* Whether a download of something that can be fetched was interrupted here, and has left a part of a file: a whole copy may lie elsewhere.
+ */
+static bool is_unfinished(const char *relative, const char *path) {
+  const DownloadItem *item = download_find(relative);
   char **names;
   size_t count;
   bool found = false;
-  if (!files_is_dir(path) || files_list(path, &names, &count) != STATUS_OK) return false;
+  if (!item || !files_is_dir(path) || download_present(item, path) || files_list(path, &names, &count) != STATUS_OK) return false;
   for (size_t i = 0; i < count; i++) found = found || text_ends_with(names[i], DATA_PATHS_PART);
   files_list_free(names, count);
   return found;
@@ -84,7 +87,7 @@ static Status find_in(const DataRoots *roots, const char *relative, FILE *tried,
   for (int i = 0; i < roots->count; i++) {
     char *path = files_join(roots->paths[i], relative);
     if (!path) return status_no_memory(NULL, "a list of folders");
-    const bool unfinished = is_unfinished(path);
+    const bool unfinished = is_unfinished(relative, path);
     if (files_exists(path) && !unfinished) {
       *found = path;
       return STATUS_OK;

@@ -19,7 +19,8 @@ void data_paths_release(DataRoots *roots);
 /* Added to the name of a file that is being downloaded. */
 #define DATA_PATHS_PART ".part"
 
-/* The first existing ROOT/relative of data_paths_roots (extra first when not NULL) that is no folder with an unfinished download: a fresh
+/* The first existing ROOT/relative of data_paths_roots (extra first when not NULL) that is no folder with an unfinished download (of what
+ * `astra-data get` knows): a fresh
  * string, or NOT_FOUND whose message lists every place that was tried. An absolute path is looked for once, where it says. */
 Status data_paths_find(const char *kind, const char *relative, const char *extra, char **found);
 /* Where downloads go: fresh string, e.g. ~/.cache/astra/datasets. */

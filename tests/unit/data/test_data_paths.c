@@ -51,11 +51,14 @@ static void test_nothing(void **state) {
 static void test_unfinished(void **state) {
   (void)state;
   char *found;
-  testing_write("home/checkpoints/model/weights.part", "1", 1);
-  assert_fails(data_paths_find("checkpoints", "model", NULL, &found), STATUS_NOT_FOUND, "unfinished download");
-  testing_write("user/.cache/astra/checkpoints/model/weights", "12", 2);
-  assert_ok(data_paths_find("checkpoints", "model", NULL, &found));
-  assert_string_equal(found, testing_path("user/.cache/astra/checkpoints/model"));
+  testing_write("home/checkpoints/gpt2/model.safetensors.part", "1", 1);
+  assert_fails(data_paths_find("checkpoints", "gpt2", NULL, &found), STATUS_NOT_FOUND, "unfinished download");
+  testing_write("user/.cache/astra/checkpoints/gpt2/model.safetensors", "12", 2);
+  assert_ok(data_paths_find("checkpoints", "gpt2", NULL, &found));
+  assert_string_equal(found, testing_path("user/.cache/astra/checkpoints/gpt2"));
+  free(found);
+  testing_write("home/checkpoints/mine/model-00001-of-00002.safetensors.part", "1", 1); /* a checkpoint that is being written */
+  assert_ok(data_paths_find("checkpoints", "mine", NULL, &found));
   free(found);
 }
 

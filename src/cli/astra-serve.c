@@ -451,12 +451,15 @@ static Status serve(const Serve *s, const InferSettings *settings) {
   return status;
 }
 
-/* What a browser sends as Origin: a scheme and a host, perhaps a port, and no path. */
+/* What a browser sends as Origin: a scheme and a host, perhaps a port, and no path. No longer than an answer has room for. */
 static bool is_origin(const char *text) {
+  enum { LONGEST = 256 };
   const char *host = strstr(text, "://");
   if (!host) return strcmp(text, "*") == 0 || strcmp(text, "null") == 0;
+  const size_t scheme = (size_t)(host - text);
   host += 3;
-  return host - text > 3 && *host && !host[strcspn(host, "/?# ,\r\n")];
+  return scheme > 0 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == scheme && strlen(text) <= LONGEST && *host &&
+         !host[strcspn(host, "/?# ,\r\n")];
 }
 
 static Status check_size(const char *option, double size, double max, const char *max_text) {

@@ -101,9 +101,9 @@ static void enter_answer(HttpRequest *r) {
 }
 
 /* Sends a refusal past the library, which sends nothing while it reads a request, and shuts the sending side. Not with TLS. The fields are
- * those of every answer (send_response); r: NULL where no head has come, which would have a number. */
+ * those of every answer (send_response); r: NULL where no head has come, which would have an id. */
 static void send_refusal(const Http *http, const HttpRequest *r, int fd, int status) {
-  char text[1024], id[HTTP_ID + 32] = "", cors[256] = "", *body = NULL;
+  char text[1536], id[HTTP_ID + 32] = "", cors[512] = "", *body = NULL;
   if (http->options.certificate) return;
   json_t *error = http_error_json(status, NULL, NULL,
                                   status == 408   ? "the request did not come in time"
@@ -111,12 +111,13 @@ static void send_refusal(const Http *http, const HttpRequest *r, int fd, int sta
                                                   : "too many bodies are being sent at the moment: try again later");
   body = error ? json_dumps(error, JSON_COMPACT) : NULL;
   if (r) snprintf(id, sizeof id, "X-Request-Id: %s\r\n", r->id);
-  if (http->options.cors && strlen(http->options.cors) < sizeof cors / 2)
-    snprintf(cors, sizeof cors, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id, Retry-After\r\n",
-             http->options.cors);
+  if (http->options.cors)
+    snprintf(cors, sizeof cors, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id, Retry-After\r\n%s",
+             http->options.cors, strcmp(http->options.cors, "*") == 0 ? "" : "Vary: Origin\r\n");
   const char *reason = status == 408 ? "Request Timeout" : status == 413 ? "Content Too Large" : "Service Unavailable";
   int length = snprintf(text, sizeof text,
-                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s\r\n%s",
+                        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: "
+                        "close\r\nX-Content-Type-Options: nosniff\r\n%s%s%s\r\n%s",
                         status, reason, body ? strlen(body) : 0, status == 503 ? "Retry-After: 5\r\n" : "", id, cors, body ? body : "");
   json_decref(error);
   free(body);

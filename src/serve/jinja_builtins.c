@@ -181,6 +181,12 @@ static bool cut_piece(JinjaText *rest, JinjaText separator, JinjaText *piece) {
   return size > 0;
 }
 
+static bool ends_in_space(JinjaText text) {
+  JinjaText left = text, piece;
+  while (cut_piece(&left, (JinjaText){"", 0}, &piece)) continue;
+  return piece.size == 0;
+}
+
 static Status split_text(JinjaRun *run, const JinjaCall *call, JinjaValue *result) {
   JinjaText separator = {"", 0}, rest, piece;
   int64_t max = -1;
@@ -198,7 +204,7 @@ static Status split_text(JinjaRun *run, const JinjaCall *call, JinjaValue *resul
   size_t count = 1;
   JinjaText left = rest;
   for (int64_t i = 0; (max < 0 || i < max) && cut_piece(&left, separator, &piece); i++) count++;
-  const bool ends = separator.size == 0 && left.size == 0 && count > 1 && max >= 0; /* with white space, which is no piece */
+  const bool ends = separator.size == 0 && max >= 0 && count > 1 && left.size == 0 && ends_in_space(rest); /* which is no piece */
   count -= ends;
   if (separator.size == 0 && rest.size == 0) count = 0;
   TRY(jinja_list_new(run, count, result));
@@ -401,7 +407,7 @@ static Status filter_safe(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
 }
 
 /* A number from a number or from the whole of a short text; false: it is none. */
-/* As Python has it: white space around a number is passed over, and there are no hexadecimal ones. */
+/* White space around a number is passed over, and there are no hexadecimal ones, as in Python. */
 static bool to_number(const JinjaValue *value, double *real, int64_t *integer) {
   char text[64], *end = text;
   *real = 0;

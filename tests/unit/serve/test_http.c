@@ -267,6 +267,8 @@ static void limits_bodies(void **state) {
   for (int i = 0; i < 3; i++) client_send(fd, chunk);
   client_drain(fd, text, sizeof text);
   assert_non_null(strstr(text, "413 "));
+  assert_non_null(strstr(text, "\r\nX-Request-Id: "));
+  assert_non_null(strstr(text, "\r\nX-Content-Type-Options: nosniff\r\n"));
   close(fd);
   wait_until(&f->finished, 4);
   assert_int_equal(atomic_load(&f->status), 413);

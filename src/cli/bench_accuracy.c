@@ -614,7 +614,7 @@ static Status read_earlier(const Experiment *e, const AccuracyCommand *c, int ro
   Job job;
   json_t *before = NULL;
   Status status = job_make(e, c, row, seed, &job);
-  if (status == STATUS_OK && files_exists(job.commands) && is_done(&job)) status = read_commands(&job, &before);
+  if (status == STATUS_OK && is_done(&job)) status = read_commands(&job, &before);
   *others = before != NULL && !take_lines(&job, before);
   if (before != NULL && !*others) status = read_results(e, &job, row, run);
   json_decref(before);

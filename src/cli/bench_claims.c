@@ -217,13 +217,13 @@ static Status watch_all(Session *session, ClassWatch *watch, int devices, int64_
     status = next_batch(session, done, samples, &batch);
     if (status == STATUS_OK) status = watch_pass(session, watch, &batch, 1, NULL);
     for (int n = 2; n <= devices && status == STATUS_OK; n++) status = watch_pass(session, watch, &batch, n, errors + (n - 2) * places);
-    for (int64_t b = 0; b < batch.count && status == STATUS_OK; b++) read += batch.labels[b] >= 0;
+    for (int64_t b = 0; status == STATUS_OK && b < batch.count; b++) read += batch.labels[b] >= 0;
     if (status == STATUS_OK) done += batch.count;
     if (progress.terminal) progress_update(&progress, done, NULL);
   }
   progress_wipe(&progress);
   if (status == STATUS_OK && read == 0) status = none_read(session);
-  for (int64_t i = 0; i < (devices - 1) * places; i++) errors[i].one /= (double)read, errors[i].mean /= (double)read;
+  for (int64_t i = 0; status == STATUS_OK && i < (devices - 1) * places; i++) errors[i].one /= (double)read, errors[i].mean /= (double)read;
   return status;
 }
 

@@ -327,7 +327,7 @@ typedef struct Shared {
 } Shared;
 
 static Shared shared_of(const Experiment *e) {
-  Shared shared = {NULL, 0};
+  Shared shared = {e->figure, 0};
   bool any = false;
   for (int row = 0; row < e->count; row++) {
     const int seeds = mean_of(e, row, -1).count;

@@ -394,6 +394,7 @@ grep -q -e "--threads 1 " run/results.csv && ! grep -q -e "--threads 2 " run/res
 # How a row was run is not guessed.
 cp -r run unknown; rm unknown/seed-3/G=2.commands
 expect "a row without its command lines" 1 --table ./small.json --out unknown --seeds 3; err "G=2.commands, which says how this row was run, is missing; .* remove unknown/seed-3/G=2 and unknown/seed-3/G=2.\* to run it again"
+expect "one that is not asked for" 0 --table ./small.json --out unknown --seeds 3 --rows plain; err "warning: .*G=2.commands, which says how this row was run, is missing"
 echo '{' >unknown/seed-3/G=2.commands
 expect "a row with damaged ones" 1 --table ./small.json --out unknown --seeds 3; err "G=2.commands, which says how this row was run, is damaged"
 

@@ -481,6 +481,7 @@ static Status evaluate(Run *run) {
   if (status == STATUS_INTERRUPTED) {
     run->interval_started += clock_now() - started;
     TRY(end_interval(run));
+    TRY(draw_curves(run));
     return say_interrupted(run->session);
   }
   TRY(status);

@@ -813,6 +813,7 @@ stop() {
   [ $got != 0 ] || return 1
   [ $got = 1 ] || report "exit code $got after SIG$signal"
   err "interrupted after step [0-9]* of [0-9]*; go on with .astra-train --resume $name"
+  [ -s "$name/curves.png" ] || report "no curves of what was interrupted"
   echo "$name: SIG$signal after step $step, $(grep -o 'interrupted after step [0-9]*' "$work/err")"
 }
 

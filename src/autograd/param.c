@@ -133,8 +133,8 @@ Status param_allocate(ParamSet *set, bool with_grads) {
   if (total == 0) return STATUS_OK;
   set->total = total;
   size_t bytes = (size_t)total * sizeof(real);
-  const bool room = (with_grads ? 2.0 : 1.0) * (double)bytes <=
-                    memory_available(); /* else the system gives addresses, and ends the process once they are used */
+  /* Without room the system gives addresses all the same, and ends the process once they are used. */
+  const bool room = (with_grads ? 2.0 : 1.0) * (double)bytes <= memory_available();
   if (room) set->values = block_new(bytes);
   if (room && with_grads) set->grads = block_new(bytes);
   if (!set->values || (with_grads && !set->grads)) {

@@ -406,8 +406,7 @@ static Status filter_safe(JinjaRun *run, const JinjaCall *call, JinjaValue *resu
   return STATUS_OK;
 }
 
-/* A number from a number or from the whole of a short text; false: it is none. */
-/* White space around a number is passed over, and there are no hexadecimal ones, as in Python. */
+/* A number from a number or from the whole of a short text, around which white space is passed over; false: it is none, or hexadecimal. */
 static bool to_number(const JinjaValue *value, double *real, int64_t *integer) {
   char text[64], *end = text;
   *real = 0;

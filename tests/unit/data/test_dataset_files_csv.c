@@ -1,6 +1,7 @@
 /* CSV manifests: quotes, CRLF, byte order mark, headers, splits, classes, and errors that name file and line. */
 #include "data/dataset_files.c" /* its reader of manifests in memory */
 #include "data_testing.h"
+#include "unit/time_scale.h"
 #include <time.h>
 
 static Status parse(Manifest *manifest, const char *text) { return parse_manifest(manifest, text, strlen(text), "list.csv"); }
@@ -84,8 +85,7 @@ static void test_endless_cells(void **state) {
   for (int quoted = 0; quoted < 2; quoted++) {
     Manifest manifest;
     if (quoted) memcpy(text, "a.png,\"", 7);
-    const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-    double seconds = (double)clock() / CLOCKS_PER_SEC, max = scale ? atof(scale) : 1;
+    const double seconds = (double)clock() / CLOCKS_PER_SEC, max = time_scale();
     assert_fails(parse_manifest(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
     assert_true((double)clock() / CLOCKS_PER_SEC - seconds < max);
     release_manifest(&manifest);
@@ -255,8 +255,7 @@ static void test_many_numeric_classes(void **state) {
   write_text("numbers.csv", rows);
   clock_t from = clock();
   assert_fails(open_csv(&set, "numbers.csv", DATASET_TRAIN), STATUS_BAD_FILE, "no image of the class \"4\" is left to learn from");
-  const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-  assert_true((double)(clock() - from) < 2.0 * CLOCKS_PER_SEC * (scale ? atof(scale) : 1));
+  assert_true((double)(clock() - from) < 2 * time_scale() * CLOCKS_PER_SEC);
   free(rows);
 }
 

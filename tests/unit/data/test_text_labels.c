@@ -2,6 +2,7 @@
 #include "data/text/text_labels.c" /* its reader of rows in memory */
 #include "data/text/text_loader.h"
 #include "text_testing.h"
+#include "unit/time_scale.h"
 #include <time.h>
 
 static LabelledText *open_set(const char *name, DatasetPart part) {
@@ -242,8 +243,7 @@ static void test_many_numeric_classes(void **state) {
   snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("tsv", "numbers.tsv"));
   clock_t from = clock();
   refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "no text of the class \"4\" is left to learn from");
-  const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-  assert_true((double)(clock() - from) < 2.0 * CLOCKS_PER_SEC * (scale ? atof(scale) : 1));
+  assert_true((double)(clock() - from) < 2 * time_scale() * CLOCKS_PER_SEC);
   free(rows);
 }
 
@@ -312,8 +312,7 @@ static void test_endless_cells(void **state) {
     TextTable table;
     const TextTableFormat format = {.header = true, .quoted = kind < 2, .texts = {"text"}, .text_count = 1, .label = "label"};
     memcpy(text, heads[kind], strlen(heads[kind]));
-    const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-    double seconds = (double)clock() / CLOCKS_PER_SEC, max = scale ? atof(scale) : 1;
+    const double seconds = (double)clock() / CLOCKS_PER_SEC, max = time_scale();
     assert_fails(text_table_parse(&table, text, BYTES, &format, "t"), STATUS_BAD_FILE, "line 2: a field of more than 1048576 bytes");
     assert_true((double)clock() / CLOCKS_PER_SEC - seconds < max);
     text_table_release(&table);

@@ -2,6 +2,7 @@
  * long pieces in bounded time, saved files, threads. limit: 240 */
 #include "data/tokenizer/tokenizer.h"
 #include "tokenizer_testing.h"
+#include "unit/time_scale.h"
 #include <pthread.h>
 
 enum { LONG = 100000 };
@@ -137,10 +138,7 @@ static void test_round_trip_of_any_bytes(void **state) {
   for (int j = 0; j < 3; j++) assert_round_trip(all[j], "", 0, true);
 }
 
-static double allowed_seconds(void) {
-  const char *scale = getenv("TIME_SCALE");
-  return 2 * (scale ? atof(scale) : 1);
-}
+static double allowed_seconds(void) { return 2 * time_scale(); }
 
 /* A merge that looked through the piece each time would take minutes. */
 static void test_long_pieces_take_no_time(void **state) {

@@ -4,7 +4,7 @@
 
 enum { COUNT = 1024 };
 
-/* Logits of this standard deviation around 3, and the same with differences of this size, each second one negative. */
+/* Logits of this standard deviation around 3, and the same with differences of this size, half of them negative. */
 static void fill(real *expected, real *actual, int64_t count, double deviation, double difference) {
   for (int64_t i = 0; i < count; i++) {
     expected[i] = (real)(3 + (i % 2 ? deviation : -deviation));

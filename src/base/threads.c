@@ -162,7 +162,9 @@ static int allowed_cores(cpu_set_t *cores) {
 /* Allowed cores, or fewer where control groups limit their time: more threads than that would take turns in standing still. */
 static int usable_cores(int allowed) { return (int)fmin(allowed, cgroup_cores(CGROUP_SELF, CGROUP_ROOT)); }
 
-/* Worker `index` keeps to the index-th allowed core. Refusal by the system costs speed only. */
+/* Worker `index` keeps to the index-th allowed core. Only a pool that has a thread for each of them is bound: of fewer threads, those of
+ * two programs would choose the same cores while others idle, and behind a limit of time the cores are shared. Refusal by the system costs
+ * speed only. */
 static void bind_worker(int index, const cpu_set_t *allowed) {
   cpu_set_t own;
   CPU_ZERO(&own);
@@ -192,7 +194,7 @@ Status threads_start(int count) {
       return status_set(STATUS_NO_MEMORY, "cannot start thread %d of %d: %s; ask for fewer threads", pool.count + 1, count,
                         strerror(error));
     }
-    if (count <= cores && cores == all) bind_worker(pool.count, &allowed); /* behind a limit of time the cores are shared with others */
+    if (count == all && cores == all) bind_worker(pool.count, &allowed);
   }
   return STATUS_OK;
 }

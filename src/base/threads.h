@@ -1,6 +1,6 @@
-/* The one pool of compute threads, bound to cores, with a fixed partition of work: for a given thread count every item
- * is always done by the same thread in the same order, so results repeat bit for bit.
- * The caller is thread 0. A call from inside a body runs inline on the calling thread. One caller at a time. */
+/* The one pool of compute threads, bound to cores where it has one for each, with a fixed partition of work: for a given thread count every
+ * item is always done by the same thread in the same order, so results repeat bit for bit. The caller is thread 0. A call from inside a
+ * body runs inline on the calling thread. One caller at a time. */
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 #include "base/status.h"

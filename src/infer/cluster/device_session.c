@@ -154,10 +154,10 @@ static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t req
 
 /* ---- threads: once, before the first epoch */
 
-/* A process of several threads gets cores of its own where there are enough for all: the pool binds its workers to what is allowed. */
+/* A process of several threads gets cores of its own where all together take every core: the pool then binds its workers to them. */
 static void choose_cores(int number, int processes, int threads) {
   cpu_set_t allowed, own;
-  if (threads < 2 || processes < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || processes * threads > CPU_COUNT(&allowed))
+  if (threads < 2 || processes < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || processes * threads != CPU_COUNT(&allowed))
     return;
   CPU_ZERO(&own);
   for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {

@@ -1,6 +1,12 @@
 /* The thread pool: every item once, fixed shares, nesting, restart, sleep and wake, fork. */
-#define cgroup_cores scripted_cores
-#include "base/threads.c" /* with a limit of control groups that the test sets */
+#include <pthread.h>
+#include <sched.h>
+#define cgroup_cores           scripted_cores
+#define sched_getaffinity      scripted_affinity
+#define pthread_setaffinity_np scripted_binding
+int scripted_affinity(pid_t process, size_t size, cpu_set_t *cores);
+int scripted_binding(pthread_t thread, size_t size, const cpu_set_t *cores);
+#include "base/threads.c" /* with cores and a limit of control groups that the test sets */
 #include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
@@ -188,6 +194,44 @@ static void a_limit_of_time_means_fewer_threads(void **state) {
   threads_stop();
 }
 
+static int cores_given = 2; /* by the system: cores 4, 5, ... */
+int scripted_affinity(pid_t process, size_t size, cpu_set_t *cores) {
+  (void)process, (void)size;
+  for (int core = 0; core < cores_given; core++) CPU_SET(4 + core, cores);
+  return 0;
+}
+
+static int bindings, bound_wrong;
+int scripted_binding(pthread_t thread, size_t size, const cpu_set_t *cores) {
+  (void)thread, (void)size;
+  bindings++;
+  bound_wrong += CPU_COUNT(cores) != 1 || !CPU_ISSET(4 + bindings, cores);
+  return 0;
+}
+
+static int bindings_of(int threads, int cores, double limit) {
+  bindings = bound_wrong = 0;
+  cores_given = cores;
+  cores_allowed = limit;
+  assert_int_equal(threads_start(threads), STATUS_OK);
+  threads_stop();
+  cores_given = 2;
+  cores_allowed = INFINITY;
+  assert_int_equal(bound_wrong, 0);
+  return bindings;
+}
+
+/* Else two programs on one machine would have their workers on the same cores, and others idle. */
+static void workers_are_bound_where_there_is_one_for_each_core(void **state) {
+  (void)state;
+  assert_int_equal(bindings_of(4, 4, INFINITY), 3);
+  assert_int_equal(bindings_of(0, 4, INFINITY), 3);
+  assert_int_equal(bindings_of(2, 4, INFINITY), 0);
+  assert_int_equal(bindings_of(3, 2, INFINITY), 0);
+  assert_int_equal(bindings_of(4, 4, 2), 0);
+  assert_int_equal(bindings_of(2, 4, 2), 0);
+}
+
 static void a_wrong_count_is_refused(void **state) {
   (void)state;
   assert_int_equal(threads_start(-1), STATUS_BAD_VALUE);
@@ -247,6 +291,7 @@ int main(void) {
       cmocka_unit_test(a_call_from_a_body_runs_inline),
       cmocka_unit_test(no_wake_up_is_lost),
       cmocka_unit_test(a_limit_of_time_means_fewer_threads),
+      cmocka_unit_test(workers_are_bound_where_there_is_one_for_each_core),
       cmocka_unit_test(a_wrong_count_is_refused),
       cmocka_unit_test(a_wait_lasts_until_its_time_or_a_signal),
       cmocka_unit_test(a_forked_child_runs_alone_and_can_start_anew),

@@ -109,6 +109,7 @@ name="a model, preflight"; get /v1/models/stories260K -X OPTIONS -H 'Origin: htt
 name="health"; get /health; is 200
 name="ready"; get /ready; is 200
 name="page"; get /; is 200; head_has 'content-security-policy'; tag=$(sed -nE 's/^ETag: (.*)\r$/\1/pI' "$work/head")
+name="head alone"; get /v1/models -I -H 'X-Request-Id: head-alone'; is 200
 name="page again"; get / -H "If-None-Match: $tag"; is 304
 name="completion"; post /v1/completions '{"model": "stories260K", "prompt": "", "max_tokens": 60, "temperature": 0, "user": "me", "whatever": {}}'; is 200
 that '.choices[0].finish_reason == "length" and .usage.completion_tokens == 60 and .object == "text_completion"'
@@ -181,12 +182,12 @@ name="nothing here"; get /../etc/passwd --path-as-is; is 404
 name="method"; get /v1/completions; is 405; head_has '^allow: POST'
 name="no JSON"; get /v1/completions -d '{}'; is 415
 name="no length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n' 5; out '^HTTP/1.1 411'
-name="long body"; head -c 200000 /dev/zero | tr '\0' ' ' >"$work/long"; post /v1/completions @"$work/long"; is 413
+name="long body"; head -c 200000 /dev/zero | tr '\0' ' ' >"$work/long"; post /v1/completions @"$work/long" -H 'Origin: https://example.org'; is 413; head_has '^access-control-allow-origin: https://example.org'
 name="long body in chunks"; post /v1/completions @"$work/long" -H 'Transfer-Encoding: chunked' -H 'Expect:'; [[ $status = 413 ]] || out '^.*too long\|longer than'
 name="two lengths"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' 5; out '^HTTP/1.1 400'
 name="two times a length"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 30\r\n\r\n{}' 5; out '^HTTP/1.1 400'; out 'exclude each other'; holds "$took < 4"
 name="long header"; get /health -H "X-Long: $(head -c 30000 /dev/zero | tr '\0' x)"; is 431
-name="header beyond --max-header"; get /health -H "X-Long: $(head -c 5000 /dev/zero | tr '\0' x)"; is 431; that '.error.message | test("--max-header")'
+name="header beyond --max-header"; get /health -H "X-Long: $(head -c 5000 /dev/zero | tr '\0' x)" -H 'Origin: https://example.org'; is 431; that '.error.message | test("--max-header")'; head_has '^access-control-allow-origin: https://example.org'
 name="slow header"; raw 'GET /health HTTP/1.1\r\nX: ' 10; out '^HTTP/1.1 408'; holds "$took < 5"
 name="slow body"; raw 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{' 10; out '^HTTP/1.1 408'; holds "$took < 6"
 name="idle connection"; raw '' 10; silent out; holds "$took < 5"
@@ -233,6 +234,7 @@ kill -TERM "$server" $(pgrep -P "$server"); wait "$server"; code=$?; server=; wa
 [ $code = 0 ] || report "exit code $code"
 cp "$work/late" "$work/out"; that '.choices[0].finish_reason'
 name="log"; jq -es 'map(select(.path)) | length > 40 and all(.id and .status and .time and (.ms >= 0))' <(grep '^{' "$work/log") >/dev/null || report "lines that are no JSON"
+jq -es 'map(select(.id == "head-alone")) | length == 1 and .[0].bytes_out == 0 and .[0].complete' <(grep '^{' "$work/log") >/dev/null || report "HEAD sent a body"
 jq -es 'map(select(.finish == "length" and .new_tokens == 60)) | length == 2' <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log"
 jq -es 'map(select(.path == "/v1/completions" and .complete == false and .model)) | length == 2 and all(.prompt_tokens > 0) and any(.new_tokens > 0)' \
   <(grep '^{' "$work/log") >/dev/null || report "no tokens in the log of those who left"

@@ -403,7 +403,7 @@ static void test_catalogue(void **state) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) assert_non_null(download_find(texts[i]));
 }
 
-/* An https server with a certificate nobody signed: refused, and accepted once its authority is named. */
+/* An https server with a certificate nobody signed, whose files are whole answers. */
 static pid_t tls_start(int *port) {
   int out[2];
   if (pipe(out) != 0) return -1;
@@ -414,7 +414,7 @@ static pid_t tls_start(int *port) {
     dup2(out[1], 1);
     dup2(open("/dev/null", O_RDWR), 2);
     if (chdir(folder) != 0) _exit(127);
-    execlp("openssl", "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", "cert.pem", "-key", "key.pem", "-WWW", (char *)NULL);
+    execlp("openssl", "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", "cert.pem", "-key", "key.pem", "-HTTP", (char *)NULL);
     _exit(127);
   }
   close(out[1]);
@@ -426,6 +426,7 @@ static pid_t tls_start(int *port) {
   return pid;
 }
 
+/* Refused, and accepted once its authority is named; but not where it leads to an open line. */
 static void test_https(void **state) {
   char command[640];
   (void)state;
@@ -437,7 +438,11 @@ static void test_https(void **state) {
     print_message("skipped: the program openssl is not there\n");
     skip();
   }
-  put("page", "hello", 5);
+  static const char page[] = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+  char moved[128];
+  snprintf(moved, sizeof moved, "HTTP/1.0 302 Found\r\nLocation: http://127.0.0.1:%d/normal\r\n\r\n", server.port);
+  put("page", page, strlen(page));
+  put("moved", moved, strlen(moved));
   int port = 0;
   pid_t pid = tls_start(&port);
   if (port == 0) {
@@ -453,12 +458,18 @@ static void test_https(void **state) {
   snprintf(said, sizeof said, "%s", status_message());
   setenv("SSL_CERT_FILE", path_of("cert.pem"), 1);
   Status accepted = download_fetch(&file, folder, true, &hasty);
+  snprintf(url, sizeof url, "https://127.0.0.1:%d/moved", port);
+  Status opened = download_fetch(&(DownloadFile){.url = url, .name = "open.bin"}, folder, true, &hasty);
   unsetenv("SSL_CERT_FILE");
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);
   assert_int_not_equal(refused, STATUS_OK);
   if (!strstr(said, "not trusted") && !strstr(said, "ca-certificates")) fail_msg("unclear: %s", said);
   assert_int_equal(accepted, STATUS_OK);
+  assert_int_equal(opened, STATUS_UNSUPPORTED);
+  assert_says("leads to, is not an https address");
+  assert_int_equal(server.shared->requests, 0);
+  assert_false(files_exists(path_of("open.bin")));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)

@@ -27,6 +27,7 @@ static void echoes_with_logprobs(void **state) {
   json_decref(v);
   v = post(f, "/v1/completions", "{\"prompt\": \"HI\", \"max_tokens\": 0, \"logprobs\": 0, \"echo\": true}", 200);
   check_part(v, "choices.0.finish_reason", "\"length\"");
+  check_part(v, "usage.prompt_tokens", "3"); /* the beginning of a text is one */
   check_part(v, "usage.completion_tokens", "0");
   check_part(v, "choices.0.text", "\"HI\"");
   json_decref(v);

@@ -192,6 +192,7 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
   cluster.options.await_fetch = true;
   TRY(measure(options, &cluster, weights, measured));
   planner_link_ends(measured, all, ends);
+  peers->beside = planner_leader_end(measured, all);
   for (int d = 0; d < all; d++) {
     char text[ADDRESS_TEXT];
     name(&cluster, d, text);
@@ -500,6 +501,7 @@ static void take_measured(const PlanCommand *command, PlannerSetup *setup, const
   const LinkEnd slowest = planner_slowest_link(peers->ends, peers->count);
   bool shared = links->topology == LINK_SHARED;
   if (!shared) take_ends(command, setup, peers->ends, links);
+  if (!shared) setup->beside = peers->beside;
   links->latency = shared ? slowest.latency : 0;
   if (shared) links->bits_per_second = link_slower(slowest.out, slowest.in);
 }
@@ -510,15 +512,14 @@ static void tell_of_long_measuring(const ModelConfig *config, int64_t tokens) {
 }
 
 /* This device as it is, and as many like it as the options want. */
-static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanDevices *devices, LinkOptions *links) {
-  DeviceProfile own;
+static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanDevices *devices, LinkOptions *links, DeviceProfile *own) {
   TRY(plan_devices_read(command->nodes, command->speeds, command->links, devices)); /* before measuring, which takes a while */
   tell_of_long_measuring(setup->config, setup->tokens);
-  TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, &own));
+  TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, own));
   setup->devices = devices->count;
   setup->leader = devices->leader;
   setup->counts_tried = devices->counts_tried;
-  for (int d = 0; d < devices->count; d++) devices->profiles[d] = device_profile_scaled(&own, devices->speeds[d]);
+  for (int d = 0; d < devices->count; d++) devices->profiles[d] = device_profile_scaled(own, devices->speeds[d]);
   setup->profiles = devices->profiles;
   if (devices->linked) take_ends(command, setup, devices->ends, links);
   return STATUS_OK;
@@ -537,7 +538,8 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
                                     .threads = (int)command->threads,
                                     .tokens = setup->tokens};
   const int64_t max = config_tokens(setup->config);
-  tell_of_long_measuring(setup->config, config_is_decoder(setup->config) && setup->tokens < max ? setup->tokens : max);
+  setup->rows_measured = config_is_decoder(setup->config) && setup->tokens < max ? setup->tokens : max;
+  tell_of_long_measuring(setup->config, setup->rows_measured);
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
   setup->leader = peers->leader;
@@ -549,6 +551,7 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
 static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   PlanDevices devices;
   PlanPeers peers = {.count = 0};
+  DeviceProfile own;
   LinkOptions links;
   Reliability reliability;
   PlannerSetup setup = {.config = config,
@@ -569,7 +572,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   TRY(read_strategies(command->strategies, &setup.strategies));
   TRY(read_groups(command, &setup));
   setup.table_bytes = command->table_memory;
-  TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, &devices, &links));
+  TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, &devices, &links, &own));
   if (packet_work_measure(&work) == STATUS_OK)
     setup.work = &work;
   else
@@ -578,7 +581,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   TRY(planner_run(&setup, &plan));
   const PlanReport report = {.model = command->model ? command->model : command->checkpoint,
                              .setup = &setup,
-                             .profile = setup.profiles,
+                             .profile = command->peers ? setup.profiles : &own,
                              .peers = &peers,
                              .plan = &plan,
                              .calibrated = target};

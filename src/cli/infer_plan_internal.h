@@ -13,6 +13,7 @@ typedef struct PlanPeers {
   DeviceProfile profiles[WIRE_NODES];   /* [count], the fastest first */
   char names[WIRE_NODES][ADDRESS_TEXT]; /* "this device", or the worker's address */
   LinkEnd ends[WIRE_NODES];             /* [count] the link ends of each as they were measured; all zero where `linked` is not */
+  LinkEnd beside;                       /* the leader's own */
   bool linked;                          /* one of them is another machine's, or might be */
 } PlanPeers;
 

@@ -74,8 +74,8 @@ void plan_report_text(const PlanReport *report) {
   char split[64], notes[96];
   printf("model:   %s, %lld token%s\n", printable(report->model), (long long)report->setup->tokens, text_plural(report->setup->tokens));
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
-         PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
-         1e-9 / p->attention[1], 1e-9 / p->assign[1]);
+         PROFILE_MIDDLE, (long long)(report->setup->rows_measured > 0 ? report->setup->rows_measured : report->setup->tokens),
+         1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2], 1e-9 / p->attention[1], 1e-9 / p->assign[1]);
   const PlanPeers *peers = report->peers; /* in the order in which the table lists their tokens */
   for (int d = 0; d < peers->count; d++) {
     printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", printable(peers->names[d]), 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);

@@ -26,6 +26,11 @@ static int table_blocks(const InferSplit *s, int rate) {
   return (int)kv_tables_blocks(rates > 1 ? s->weights->rate[rate].keys : s->weights->keys);
 }
 
+static double coded_share(const InferSplit *s, int rate) {
+  const double share = s->weights->rate[rate].coded_share;
+  return setup_message_codes_pay(s->network->entropy, share) ? share : 0;
+}
+
 static PlanCase plan_of(const InferSplit *s) {
   const ModelConfig *config = s->weights->config;
   return (PlanCase){.config = config,
@@ -38,6 +43,7 @@ static PlanCase plan_of(const InferSplit *s) {
                     .min_packets = s->network->reliability.min_packets,
                     .retained = s->network->retained,
                     .table_blocks = table_blocks(s, config_rate(config)),
+                    .coded_share = coded_share(s, config_rate(config)),
                     .all_rows = s->all_rows,
                     .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
 }
@@ -87,11 +93,13 @@ static Status choose_rate(const InferSplit *s, const DeviceMeasure *measured, in
   for (int rate = 0; rate < config_rates(config); rate++) {
     config->astra.groups = config_rate_groups(config, rate);
     plan->table_blocks = table_blocks(s, rate);
+    plan->coded_share = coded_share(s, rate);
     TRY(predict(s, measured, nodes, given, plan, &seconds[rate]));
   }
   config->astra.groups = rate_choice_predicted(config, seconds);
   const int rate = config_rate(config), last = config_rates(config) - 1;
   plan->table_blocks = table_blocks(s, rate);
+  plan->coded_share = coded_share(s, rate);
   log_info("%d group%s to begin with: %.1f ms predicted, with %d group%s %.1f ms, with %d groups %.1f ms", config->astra.groups,
            text_plural(config->astra.groups), 1e3 * seconds[rate], config_rate_groups(config, 0),
            text_plural(config_rate_groups(config, 0)), 1e3 * seconds[0], config_rate_groups(config, last), 1e3 * seconds[last]);

@@ -613,16 +613,12 @@ Status node_answer(Node *node, uint32_t *number, int *fault) {
 
 /* ---- beginning and end ---- */
 
-/* Decoding goes at about 60 MB/s of packed codes for each peer (tests/bench/bench_rans.c), so that on links of 10 Mbit/s and more a saving
- * below a twentieth takes longer than it saves. All devices have the same frequencies, and choose alike. */
-static const double auto_share = 0.95;
-
 static bool sends_codes(const NodeSetup *setup) { return !setup->network || strategy_facts(setup->network->strategy)->sends_codes; }
 
 static CodeExchangeSetup exchange_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
-  bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
+  bool pays = setup_message_codes_pay(choice, setup->weights->coded_share);
   CodeExchangeSetup exchange = code_exchange_setup_of(setup->weights->config, setup->strategy == STRATEGY_SP);
   exchange.self = node->self;
   exchange.nodes = node->nodes;

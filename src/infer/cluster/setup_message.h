@@ -11,8 +11,12 @@
 #include "nn/strategy.h"
 
 typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } TransportKind;
-/* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever it makes a packet shorter; frequencies are required. */
+/* auto: where the checkpoint's frequencies promise enough (setup_message_codes_pay); on: wherever it makes a packet shorter; frequencies
+ * are required. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
+
+/* Whether codes are entropy-coded; coded_share: as of WeightsRate. */
+bool setup_message_codes_pay(EntropyChoice choice, double coded_share);
 
 typedef struct SetupDevice {
   bool reachable;  /* it listens at `address`; otherwise it dials all others (the leader's own device) */

@@ -19,10 +19,10 @@
 /* ---- what a device computes, in seconds */
 
 /* Seconds of an operation with `rows` rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
- * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. Sizes that are no larger than the
+ * is `most`; beyond them as at the largest; below them as a product takes that waits for its weights. Sizes that are no larger than the
  * one before them (a model of few tokens) are passed over. */
-static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
-  const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)tokens};
+static double profile_rate(const double rates[PROFILE_SIZES], int64_t most, double rows) {
+  const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)most};
   /* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
    * No product takes longer for having fewer rows, whatever the noise of the measurements. */
   if (rows <= sizes[0]) {
@@ -33,13 +33,13 @@ static double profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, do
     if (sizes[i] <= sizes[i - 1]) break;
     if (rows <= sizes[i]) return rates[i - 1] + (rates[i] - rates[i - 1]) * log(rows / sizes[i - 1]) / log(sizes[i] / sizes[i - 1]);
   }
-  return rates[tokens > PROFILE_MIDDLE ? PROFILE_SIZES - 1 : 1];
+  return rates[most > PROFILE_MIDDLE ? PROFILE_SIZES - 1 : 1];
 }
 
 /* Seconds of what `cost` counts, but for tables, computed on `rows` rows. */
-static double profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows) {
-  return cost->linear * profile_rate(profile->linear, tokens, rows) + cost->attention * profile_rate(profile->attention, tokens, rows) +
-         cost->assign * profile_rate(profile->assign, tokens, rows) + cost->other_bytes * profile->byte;
+static double profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t most, double rows) {
+  return cost->linear * profile_rate(profile->linear, most, rows) + cost->attention * profile_rate(profile->attention, most, rows) +
+         cost->assign * profile_rate(profile->assign, most, rows) + cost->other_bytes * profile->byte;
 }
 
 /* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/block.c takes them */
@@ -72,6 +72,9 @@ static DeviceCost cost_of(const PlanCase *plan, int device, bool last) {
   return device_cost(plan->config, plan->strategy, &share, false);
 }
 
+/* The most rows of which products were measured. */
+static int64_t rows_measured(const PlanCase *plan) { return plan->rows_measured > 0 ? plan->rows_measured : plan->tokens; }
+
 /* Whether the device takes keys and values from tables where it has them: by kv_tables_pay, with its profile in place of a measurement. */
 static bool uses_tables(const PlanCase *plan, int device) {
   const ModelConfig *config = plan->config;
@@ -79,7 +82,7 @@ static bool uses_tables(const PlanCase *plan, int device) {
   double rows = KV_TABLES_ROWS, width = (double)config->width, kv = (double)config_kv_width(config);
   if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || config->astra.prediction || plan->table_blocks < 1) return false;
   double numbers = (double)config->astra.groups * 2 * kv, flops = rows * 4 * width * kv;
-  double product = flops * profile_rate(profile->linear, plan->tokens, rows) + rows * 2 * width * 4 * profile->byte;
+  double product = flops * profile_rate(profile->linear, rows_measured(plan), rows) + rows * 2 * width * 4 * profile->byte;
   return kv_tables_pay(&(KvTablesCase){.groups = config->astra.groups,
                                        .bytes = (size_t)(numbers * (double)config->astra.codebook_size) * sizeof(real),
                                        .flops = flops,
@@ -88,7 +91,7 @@ static bool uses_tables(const PlanCase *plan, int device) {
 }
 
 static double linear_seconds(const PlanCase *plan, int device, double flops, double rows) {
-  return flops * profile_rate(plan->profiles[device].linear, plan->tokens, rows);
+  return flops * profile_rate(plan->profiles[device].linear, rows_measured(plan), rows);
 }
 
 static int first_coded(const PlanCase *plan) { return plan->strategy == STRATEGY_ASTRA ? config_first_coded(plan->config) : 0; }
@@ -126,15 +129,15 @@ static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   times.own = linear_seconds(plan, device, cost.queries, fmax(asking, 1)) +
               (keys_leave ? 0 : linear_seconds(plan, device, cost.keys, rows)) + profile->fixed;
   times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
-  times.rest = profile_seconds(profile, &rest, plan->tokens, height);
-  times.before += cost.assign * profile_rate(profile->assign, plan->tokens, rows / plan->parts);
+  times.rest = profile_seconds(profile, &rest, rows_measured(plan), height);
+  times.before += cost.assign * profile_rate(profile->assign, rows_measured(plan), rows / plan->parts);
   return times;
 }
 
 /* ---- timelines: codes, or rows as they are (sp) */
 
-/* Codes of `tokens` tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: it cannot be sent
- * so. */
+/* Codes of `tokens` tokens in datagrams, interleaved, at least `min` of them; nothing at all without tokens. packets 0: there would be too
+ * many. */
 static MessageSize size_of_codes(int64_t tokens, double token_bits, size_t max_packet, int min) {
   int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, min) : 0;
   double bytes = (double)packets * PACKET_HEADER;
@@ -181,15 +184,14 @@ static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int de
   if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
   for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
   const bool codes = strategy_facts(plan->strategy)->sends_codes;
-  const double bits = cost_of(plan, device, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
+  const double whole = cost_of(plan, device, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
+  const double bits = codes && plan->coded_share > 0 ? plan->coded_share * whole : whole;
   const int min_packets = interleave_min(plan->min_packets, plan->parts);
   for (int part = 0; part < plan->parts; part++) {
     int64_t tokens = share_even_count(plan->counts[device], plan->parts, part);
     sent[part] = (MessageSize){0}; /* of the part, at one site */
-    if (tokens > 0)
-      sent[part] = codes ? size_of_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets) : schedule_stream(bits / 8 * (double)tokens);
-    if (tokens > 0 && sent[part].packets == 0)
-      return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
+    if (tokens > 0 && codes) sent[part] = size_of_codes(tokens, bits, SCHEDULE_PACKET_MAX, min_packets);
+    if (tokens > 0 && sent[part].packets == 0) sent[part] = schedule_stream(bits / 8 * (double)tokens); /* too many codes for datagrams */
     for (int d = 0; d < plan->devices; d++)
       if (share_even_count(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
     senders[part] &= schedule_partners(device, plan->devices, causal, false);
@@ -212,7 +214,7 @@ static int64_t all_rows(const PlanCase *plan) { return plan->tokens + !config_is
 
 static double seconds_of(const PlanCase *plan, int device, const DeviceCost *cost, double rows) {
   const DeviceProfile *profile = &plan->profiles[device];
-  return profile->fixed + profile_seconds(profile, cost, plan->tokens, rows);
+  return profile->fixed + profile_seconds(profile, cost, rows_measured(plan), rows);
 }
 
 /* Seconds before each of a block's sums or joins, and after the last. */
@@ -553,23 +555,21 @@ static int fewest(const int64_t *counts, int used) {
   return min;
 }
 
-/* As best_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, the best of the sets that remain
- * when the device with the fewest tokens is dropped again and again; counts [*used] belongs to them. */
-static Status split_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
+/* Devices may be left out: those in *serving, as bits, are the best of the sets that remain when the device with the fewest tokens is
+ * dropped again and again, beginning with all, counts [plan->devices] and *result. *result becomes theirs. */
+static Status leave_out(const PlanCase *plan, const int64_t *counts, uint64_t *serving, SimResult *result) {
   int rest[WIRE_NODES];
   int64_t fewer[WIRE_NODES];
-  *used = plan->devices;
-  TRY(best_counts(plan, counts, result));
-  for (int i = 0; i < plan->devices; i++) chosen[i] = rest[i] = i, fewer[i] = counts[i];
+  *serving = 0;
+  for (int i = 0; i < plan->devices; i++) *serving |= 1ull << i, rest[i] = i, fewer[i] = counts[i];
   /* Down to one, whatever lies between: where links are slow two devices can be worse than three, and one better than all. */
   for (int left = plan->devices - 1; left > 0; left--) {
     SimResult without;
     for (int i = fewest(fewer, left + 1); i < left; i++) rest[i] = rest[i + 1];
     TRY(split_chosen(plan, rest, left, fewer, &without));
     if (without.latency >= result->latency) continue;
-    memcpy(chosen, rest, (size_t)left * sizeof *chosen);
-    memcpy(counts, fewer, (size_t)left * sizeof *counts);
-    *used = left;
+    *serving = 0;
+    for (int i = 0; i < left; i++) *serving |= 1ull << rest[i];
     *result = without;
   }
   return STATUS_OK;
@@ -586,14 +586,23 @@ LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes) {
   return slowest;
 }
 
-void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends) {
+static LinkEnd measured_end(const DeviceMeasure *measured) {
+  if (!measured->here || !measured->linked) return (LinkEnd){0};
+  return (LinkEnd){.out = measured->from, .in = measured->to, .latency = measured->round_trip / 2};
+}
+
+LinkEnd planner_leader_end(const DeviceMeasure *measured, int nodes) {
   LinkEnd leader = {0};
   for (int d = 0; d < nodes; d++) {
-    bool known = measured[d].here && measured[d].linked;
-    ends[d] = (LinkEnd){0};
-    if (known) ends[d] = (LinkEnd){.out = measured[d].from, .in = measured[d].to, .latency = measured[d].round_trip / 2};
-    leader = (LinkEnd){.out = fmax(leader.out, ends[d].in), .in = fmax(leader.in, ends[d].out)};
+    const LinkEnd end = measured_end(&measured[d]);
+    leader = (LinkEnd){.out = fmax(leader.out, end.in), .in = fmax(leader.in, end.out)};
   }
+  return leader;
+}
+
+void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends) {
+  for (int d = 0; d < nodes; d++) ends[d] = measured_end(&measured[d]);
+  const LinkEnd leader = planner_leader_end(measured, nodes);
   const LinkEnd slowest = planner_slowest_link(ends, nodes);
   for (int d = 0; d < nodes; d++)
     if (!measured[d].here)
@@ -646,8 +655,6 @@ Status planner_given_split(const PlanCase *plan, const DeviceMeasure *measured, 
 
 Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   ClusterCase c;
-  int chosen[WIRE_NODES], used;
-  int64_t counts[WIRE_NODES];
   SimResult result;
   make_measured(plan, measured, nodes, given, &c);
   *split = (MeasuredSplit){.bits_per_second = c.links.bits_per_second, .latency = c.links.latency};
@@ -661,13 +668,25 @@ Status planner_split(const PlanCase *plan, const DeviceMeasure *measured, int no
   split->parts = c.plan.parts;
   TRY(best_counts(&c.plan, split->counts, &result));
   split->predicted = result.latency;
-  TRY(split_devices(&c.plan, chosen, &used, counts, &result));
+  TRY(leave_out(&c.plan, split->counts, &split->fewer, &result));
   split->without = result.latency;
-  for (int i = 0; i < used; i++) split->fewer |= 1ull << chosen[i];
   return STATUS_OK;
 }
 
 /* ---- one row of a plan */
+
+/* Whether codes can be sent at all: over a stream always, in datagrams where a message has few enough of them. */
+static bool can_be_sent(const PlanCase *plan) {
+  if (!models_loss(plan) || plan->devices < 2) return true;
+  for (int d = 0; d < plan->devices; d++) {
+    const double bits = cost_of(plan, d, false).sent_bits / (double)plan->counts[d] / sites_of(plan);
+    const int64_t tokens = share_even_count(plan->counts[d], plan->parts, 0); /* the first part is the largest */
+    const bool silent = config_is_decoder(plan->config) && d == plan->devices - 1;
+    if (!silent && size_of_codes(tokens, bits, SCHEDULE_PACKET_MAX, interleave_min(plan->min_packets, plan->parts)).packets == 0)
+      return false;
+  }
+  return true;
+}
 
 static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result) {
   const SimDevice *last = simulate_last(result, plan->devices);
@@ -703,7 +722,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   for (int rate = 0; rate < config_rates(setup->config); rate++)
     row->other_groups = row->other_groups && groups != config_rate_groups(setup->config, rate);
   const bool beside = setup->leader < 0 || setup->leader >= devices;
-  const LinkEnd leader = beside && setup->leader >= 0 && setup->ends ? setup->ends[setup->leader] : (LinkEnd){0};
+  const LinkEnd leader = setup->leader < 0 ? setup->beside : setup->ends ? setup->ends[setup->leader] : (LinkEnd){0};
   PlanCase tried = {.config = &config,
                     .strategy = strategy,
                     .tokens = setup->tokens,
@@ -715,19 +734,18 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .min_packets = setup->min_packets,
                     .retained = setup->retained,
                     .table_blocks = table_blocks,
+                    .rows_measured = setup->rows_measured,
                     .all_rows = setup->all_rows,
                     .with_input = setup->with_input,
                     .leader = beside ? 0 : setup->leader,
                     .beside = beside ? &leader : NULL,
                     .work = setup->work,
                     .scale = setup->scale};
-  TRY(choose_parts(&tried, setup->parts, NULL));
   tried.counts = row->counts;
-  if (setup->even) {
-    layout_even_counts(tried.tokens, devices, row->counts);
-    TRY(planner_latency(&tried, &result));
-  } else
-    TRY(best_counts(&tried, row->counts, &result));
+  layout_even_counts(tried.tokens, devices, row->counts);
+  TRY(choose_parts(&tried, setup->parts, setup->even ? row->counts : NULL));
+  TRY(setup->even ? planner_latency(&tried, &result) : best_counts(&tried, row->counts, &result));
+  if (!can_be_sent(&tried)) return STATUS_OK;
   fill_row(row, &tried, &result);
   TRY(input_seconds(&tried, &row->input));
   plan->count++;

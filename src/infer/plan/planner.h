@@ -23,9 +23,11 @@ typedef struct PlanCase {
   int min_packets;                /* of a block and receiver */
   int retained;                   /* blocks of bp-* that devices compute together */
   int table_blocks; /* the first `table_blocks` blocks may look up keys and values of other devices' tokens, where kv_tables_pay says so */
-  bool all_rows;    /* the last block computes all rows, not the wanted ones alone */
-  bool with_input;  /* the transfer of the input to the devices over `links` counts in the latency */
-  int leader;       /* the device beside which the leader is, which sends the others their input */
+  int64_t rows_measured;  /* of the largest products of `profiles`; 0: tokens */
+  double coded_share;     /* entropy-coded bits of a code's bit; 0: codes are packed */
+  bool all_rows;          /* the last block computes all rows, not the wanted ones alone */
+  bool with_input;        /* the transfer of the input to the devices over `links` counts in the latency */
+  int leader;             /* the device beside which the leader is, which sends the others their input */
   const LinkEnd *beside;  /* the link of a leader on a machine that is none of the devices; NULL: there is `leader` */
   double scale;           /* of computation; 0: 1 */
   double input_bytes;     /* of a token, which a device must have before it begins, where the links there were measured; 0: they have it */
@@ -62,6 +64,9 @@ typedef struct MeasuredSplit {
  * leader's links, one that is not here is as slow as the slowest. */
 void planner_link_ends(const DeviceMeasure *measured, int nodes, LinkEnd *ends);
 
+/* The leader's own link: the best rates that were measured on it. Zero: none was. */
+LinkEnd planner_leader_end(const DeviceMeasure *measured, int nodes);
+
 /* The slowest rates and the longest latency of them. */
 LinkEnd planner_slowest_link(const LinkEnd *ends, int nodes);
 
@@ -82,7 +87,9 @@ typedef struct PlannerSetup {
   int64_t tokens;
   int devices;                   /* available */
   const DeviceProfile *profiles; /* [devices], the fastest first */
+  int64_t rows_measured;         /* of the largest products of `profiles`; 0: tokens */
   int leader;                    /* the one beside which the leader is; -1: none of them */
+  LinkEnd beside;                /* the link of a leader that is beside none, as far as it is known; zero: no limit */
   uint64_t counts_tried;         /* bit n - 1: n devices are tried, the fastest ones */
   int groups[PLANNER_GROUPS_MAX], group_count;
   uint32_t strategies; /* bits of Strategy */

@@ -394,6 +394,10 @@ static void the_input_comes_from_the_leader(void **state) {
   within(row_of(&all, STRATEGY_ASTRA, 1, 2)->input, 2 * own / 4e6, 0.003);  /* the two fastest, of which the leader's is none */
   within(row_of(&all, STRATEGY_SINGLE, 0, 1)->input, 2 * own / 4e6, 0.003); /* all tokens */
   planner_release(&all);
+  setup.leader = -1, setup.beside = fast; /* on a machine that takes no part */
+  if (planner_run(&setup, &all) != STATUS_OK) fail_msg("%s", status_message());
+  within(row_of(&all, STRATEGY_ASTRA, 1, 2)->input, 2 * own / 100e6, 0.003);
+  planner_release(&all);
 }
 
 /* ---- splits */
@@ -720,6 +724,53 @@ static void senseless_plans_are_refused(void **state) {
   assert_non_null(strstr(status_message(), "7 groups do not divide a width of 768"));
 }
 
+/* 100,000 tokens of 32 groups, 35 to a datagram, are more than the 1,024 datagrams of a message for two devices and enough for four: over a
+ * stream they are planned all the same, and no plan in datagrams is made that could not be run. */
+static void more_codes_than_datagrams_hold(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(32);
+  const DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
+  const LinkOptions links = {.bits_per_second = 10e6};
+  const Reliability stream = {.mode = RELIABILITY_STREAM};
+  PlannerSetup setup = setup_of(&config, profiles, 4, &links);
+  setup.tokens = 100000, setup.groups[0] = 32, setup.group_count = 1, setup.even = true, setup.parts = 1;
+  for (int streams = 0; streams < 2; streams++) {
+    Plan plan;
+    if (streams) setup.reliability = &stream;
+    if (planner_run(&setup, &plan) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(row_of(&plan, STRATEGY_ASTRA, 32, 2) != NULL, streams);
+    assert_non_null(row_of(&plan, STRATEGY_ASTRA, 32, 4));
+    planner_release(&plan);
+  }
+}
+
+/* Half of the bits take half of the time on the way. */
+static void coded_codes_are_shorter(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(32);
+  const DeviceProfile profiles[2] = {core(1e9), core(1e9)};
+  const LinkOptions links = {.bits_per_second = 1e6};
+  const int64_t even[2] = {512, 512};
+  PlanCase plan = case_of(&config, STRATEGY_ASTRA, 2, even, profiles, &links);
+  const double packed = predict(&plan).latency;
+  plan.coded_share = 0.5;
+  within(predict(&plan).latency, packed / 2, 0.02);
+}
+
+/* Rates that were measured with 64 rows say nothing of 1,024. */
+static void products_are_as_large_as_they_were_measured(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(16);
+  DeviceProfile profile = core(1);
+  const LinkOptions links = {0};
+  const int64_t all[1] = {1024};
+  for (int i = 0; i < PROFILE_SIZES; i++) profile.linear[i] = profile.attention[i] = i == 1 ? 1e-10 : 4e-10;
+  PlanCase plan = case_of(&config, STRATEGY_SINGLE, 1, all, &profile, &links);
+  const double as_many = predict(&plan).latency;
+  plan.rows_measured = 64;
+  within(predict(&plan).latency, as_many / 4, 0.01);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(speed_depends_on_rows),
                                      cmocka_unit_test(groups_have_the_size_of_their_packets),
@@ -750,6 +801,9 @@ int main(void) {
                                      cmocka_unit_test(tables_fit_block_by_block),
                                      cmocka_unit_test(what_no_cluster_can_run_is_left_out),
                                      cmocka_unit_test(no_more_devices_than_there_is_to_share),
+                                     cmocka_unit_test(more_codes_than_datagrams_hold),
+                                     cmocka_unit_test(coded_codes_are_shorter),
+                                     cmocka_unit_test(products_are_as_large_as_they_were_measured),
                                      cmocka_unit_test(senseless_plans_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,8 @@ static void links_are_as_they_were_seen(void **state) {
   assert_true(ends[3].in == 40e6 && ends[3].out == 20e6 && ends[3].latency == 0.002); /* not here: the slowest of those that are */
   const LinkEnd slowest = planner_slowest_link(ends, 4);
   assert_true(slowest.in == 40e6 && slowest.out == 20e6 && slowest.latency == 0.002);
+  const LinkEnd leader = planner_leader_end(four, 4);
+  assert_true(leader.out == 100e6 && leader.in == 50e6 && leader.latency == 0);
   planner_link_ends(four, 1, ends);
   assert_true(ends[0].out == 0 && ends[0].in == 0); /* nothing was measured: no limit */
 }

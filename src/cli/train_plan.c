@@ -97,7 +97,7 @@ static void print_text(const Session *session, const TrainPlan *plan, const Plan
     const bool codes = node->cache < node->cache_full; /* not with predictions, nor with one device */
     print_bytes(codes ? "keys and values: own in 16 bits, others as codes" : "keys and values, in 16 bits", node->cache);
     print_bytes("working memory for a prompt of this length", node->work);
-    print_bytes("total", node->together);
+    print_bytes("total (with --table-memory 0)", node->together);
     print_bytes("keys and values, all in 16 bits", node->cache_full);
     print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
     print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);

@@ -39,7 +39,8 @@ typedef struct PlanTime {
 PlanTime plan_time(const Session *session, const TrainPlan *plan, double rate);
 
 /* What a node of a cluster takes to run a language model on its longest sequence. Counted is the last node, with an even share: it receives
- * from all others, and it generates the new tokens. Leaves out the sockets' buffers, which hold codes alone. */
+ * from all others, and it generates the new tokens. Leaves out the sockets' buffers, which hold codes alone, and tables of keys and values,
+ * which a node makes of what its --table-memory allows (kv_tables.h). */
 typedef struct PlanNode {
   int64_t tokens;           /* N of the longest sequence */
   double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */

@@ -308,6 +308,7 @@ static Status find_parts(const LatencyBench *bench, const LatencyCase *of, const
                    .reliability = bench->reliability,
                    .min_packets = bench->min_packets,
                    .retained = of->retained,
+                   .all_rows = true, /* as measure_device computes them */
                    .work = &bench->work,
                    .scale = scale};
   plan.table_blocks = (int)kv_tables_room(&config, of->groups, of->entries, bench->table_bytes);

@@ -135,9 +135,8 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   return *facts ? STATUS_OK : status_no_memory(NULL, "what a text holds");
 }
 
-/* Reads the whole part and prints what is in it. The test part of a corpus is its validation part. *facts: the same for --json
- * (quiet: nothing is printed), a new
- * reference, NULL after a failure. */
+/* Reads the whole part and prints what is in it; quiet: it does not print. *facts: the same for --json, a new reference, NULL after a
+ * failure. */
 static Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
   *facts = NULL;
   if (text_source_knows(name)) return show_corpus(name, data_dir, part, quiet, facts);

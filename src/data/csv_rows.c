@@ -1,6 +1,7 @@
 /* The reader of CSV, through libcsv, and of TSV. Invariant: after a failure nothing more is handed on. */
 #include "data/csv_rows.h"
 #include <csv.h>
+#include <ctype.h>
 #include <string.h>
 
 enum { MAX_FIELD = 1 << 20, SLICE = 1 << 16 };
@@ -15,8 +16,8 @@ typedef struct CsvReader {
 } CsvReader;
 
 static Status too_long(const CsvReader *reader) {
-  return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes; is a quote not closed?", reader->file,
-                    (long long)reader->line, (int)MAX_FIELD);
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes%s", reader->file, (long long)reader->line,
+                    (int)MAX_FIELD, reader->rows->quoted ? "; is a quote not closed?" : "");
 }
 
 static void end_field(CsvReader *reader, const char *text, size_t length) {
@@ -95,4 +96,11 @@ Status csv_rows_read(const CsvRows *rows, void *context, const char *text, size_
     reader.status = syntax(&reader, &parser, "a quote is not closed");
   csv_free(&parser);
   return reader.status;
+}
+
+char *csv_rows_label(const char *text, size_t length) {
+  while (length > 0 && isblank((unsigned char)text[length - 1])) length--;
+  size_t blanks = 0;
+  while (blanks < length && isblank((unsigned char)text[blanks])) blanks++;
+  return strndup(text + blanks, length - blanks);
 }

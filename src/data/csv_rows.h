@@ -18,4 +18,8 @@ typedef struct CsvRows {
  * middle of a field or one that is not closed. */
 Status csv_rows_read(const CsvRows *rows, void *context, const char *text, size_t size, const char *file);
 
+/* A fresh copy of a label without the blanks around it, which are meant neither in TSV nor in quotes: else "1 " would be a class beside
+ * "1". NULL: no memory. */
+char *csv_rows_label(const char *text, size_t length);
+
 #endif

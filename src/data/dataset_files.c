@@ -362,7 +362,7 @@ static Status on_field(void *context, const char *text, size_t length, int64_t l
   if (column >= COLUMNS) return STATUS_OK;
   if (memchr(text, 0, length))
     return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; the file must be plain or UTF-8 text", reader->file, (long long)line);
-  reader->row.fields[column] = strndup(text, length);
+  reader->row.fields[column] = column == 0 ? strndup(text, length) : csv_rows_label(text, length);
   return reader->row.fields[column] ? STATUS_OK : status_no_memory(reader->file, "the manifest");
 }
 

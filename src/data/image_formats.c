@@ -35,6 +35,15 @@ static Status image_check_size(int64_t width, int64_t height, int pixels_max, si
 
 enum { SIGNATURE_BYTES = 8 };
 
+/* A library's reason why it cannot decode. A shortage of memory is not the file's fault: whoever reads many must not pass over it. */
+static Status broken_image(const char *origin, const char *reason) {
+  if (strcmp(reason, "outofmem") == 0 || strcmp(reason, "Out of memory") == 0)
+    return status_no_memory(origin, "an image"); /* stb, libpng */
+  return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason);
+}
+
+enum { PNG_BROKEN = 1, PNG_NO_MEMORY };
+
 typedef struct PngSource {
   const uint8_t *bytes;
   size_t size, at;
@@ -55,8 +64,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t wanted) {
 
 static void read_failed(png_structp png, png_const_charp text) {
   const PngSource *source = png_get_error_ptr(png);
-  status_set(STATUS_BAD_FILE, "%s: broken image (%s)", source->origin, text);
-  longjmp(png_jmpbuf(png), 1);
+  longjmp(png_jmpbuf(png), broken_image(source->origin, text) == STATUS_NO_MEMORY ? PNG_NO_MEMORY : PNG_BROKEN);
 }
 
 static void ignore_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
@@ -81,7 +89,12 @@ static void convert_to_rgb(png_structp png) {
 
 /* Reads into `image`, which the caller releases on failure. */
 static Status read_png(png_structp png, png_infop info, Image *image, const PngSource *source) {
-  if (setjmp(png_jmpbuf(png))) return STATUS_BAD_FILE; /* read_failed has said why */
+  switch (setjmp(png_jmpbuf(png))) { /* from read_failed, which has said why */
+  case PNG_BROKEN:
+    return STATUS_BAD_FILE;
+  case PNG_NO_MEMORY:
+    return STATUS_NO_MEMORY;
+  }
   be_strict(png);
   png_read_info(png, info);
   TRY(image_check_size(png_get_image_width(png, info), png_get_image_height(png, info), source->pixels_max, source->size, source->origin));
@@ -675,7 +688,7 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, i
   uint8_t *pixels = stbi_load_from_callbacks(&callbacks, &source, &width, &height, &channels, 0);
   if (!pixels || source.ran_out) {
     free(pixels);
-    return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, source.ran_out ? "it ends too early" : failure());
+    return broken_image(origin, source.ran_out ? "it ends too early" : failure());
   }
   uint8_t *rgb = to_rgb(pixels, channels, (size_t)width * height);
   if (!rgb) return status_set(STATUS_NO_MEMORY, "%s: no memory for %d x %d pixels", origin, width, height);

@@ -10,7 +10,6 @@
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
 #include "data/text/text_source.h"
-#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -66,14 +65,6 @@ static const char *wanted(const TextTableFormat *format, int cell) {
 
 static int cells_of(const TextTableFormat *format) { return format->text_count + 1 + (format->pair != NULL); }
 
-/* A copy of a label without the blanks around it, which are meant neither in TSV nor in quotes: else "1 " would be a class beside "1". */
-static char *copy_label(const char *text, size_t length) {
-  while (length > 0 && isblank((unsigned char)text[length - 1])) length--;
-  size_t blanks = 0;
-  while (blanks < length && isblank((unsigned char)text[blanks])) blanks++;
-  return strndup(text + blanks, length - blanks);
-}
-
 static Status on_field(void *context, const char *text, size_t length, int64_t line) {
   TableReader *reader = context;
   const int cells = cells_of(reader->format);
@@ -91,7 +82,7 @@ static Status on_field(void *context, const char *text, size_t length, int64_t l
     return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)line);
   for (int i = 0; i < cells; i++) {
     if (reader->columns[i] != column) continue;
-    reader->cells[i] = i == reader->format->text_count ? copy_label(text, length) : strndup(text, length);
+    reader->cells[i] = i == reader->format->text_count ? csv_rows_label(text, length) : strndup(text, length);
     if (!reader->cells[i]) return status_no_memory(reader->file, "its rows");
   }
   return STATUS_OK;

@@ -624,7 +624,9 @@ static Status open_listed(Tokenizer **tokenizer, const char *folder, char *const
     const char *name = match(layouts[i].name, names, count, &matches);
     if (matches > 1)
       return status_set(STATUS_BAD_FILE, "%s: %zu files fit %s; name the one that is meant", folder, matches, layouts[i].name);
-    if (name) return open_in(tokenizer, &layouts[i], folder, name);
+    if (!name) continue;
+    const Status status = open_in(tokenizer, &layouts[i], folder, name);
+    return status == STATUS_NOT_FOUND ? STATUS_BAD_FILE : status; /* there is one, of which a part is missing */
   }
   return status_set(STATUS_NOT_FOUND, "%s: no tokenizer in this directory; looked for %s", folder, accepted(words));
 }

@@ -350,6 +350,8 @@ static Status missing(const char *key) {
   return status_set(STATUS_NOT_FOUND, "the metadata key %s is missing: the file has no tokenizer", key);
 }
 
+static Status half(const char *key) { return status_set(STATUS_BAD_FILE, "it has tokens, but the metadata key %s is missing", key); }
+
 static int64_t type_of(const Source *source, uint64_t id) { return source->types ? gguf_integer_at(source->types, id) : TYPE_NORMAL; }
 
 static bool is_special(int64_t type) { return type != TYPE_NORMAL && type != TYPE_BYTE; }
@@ -411,7 +413,7 @@ static Status put_pieces(const Source *source, Tokenizer *tokenizer) {
 static Status put_merges(const Source *source, Tokenizer *tokenizer) {
   const GgufEntry *merges = NULL;
   TRY(gguf_array(source->file, "tokenizer.ggml.merges", GGUF_STRING, &merges));
-  if (!merges) return missing("tokenizer.ggml.merges");
+  if (!merges) return half("tokenizer.ggml.merges");
   const uint8_t *at = merges->data;
   for (uint64_t i = 0; i < merges->count; i++) {
     GgufText text = gguf_next_text(&at);
@@ -484,7 +486,7 @@ static Status build_gguf_scores(Source *source, Tokenizer **tokenizer) {
   const GgufEntry *scores = NULL;
   TRY(check_spaces(source));
   TRY(gguf_array(source->file, key, GGUF_F32, &scores));
-  if (!scores) return missing(key);
+  if (!scores) return half(key);
   if (scores->count != source->tokens->count)
     return status_set(STATUS_BAD_FILE, "%llu scores for %llu tokens", (unsigned long long)scores->count,
                       (unsigned long long)source->tokens->count);

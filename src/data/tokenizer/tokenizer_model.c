@@ -271,6 +271,7 @@ struct BpeSplit {
 struct BpeWalk {
   const BpeSplit *split;
   pcre2_match_data *match;
+  pcre2_match_context *limits;
   const char *text;
   size_t size, at;
   size_t valid; /* text[at .. valid) is UTF-8; at == valid: what follows is to be looked at */
@@ -303,8 +304,9 @@ void bpe_split_free(BpeSplit *split) {
 
 Status bpe_split_walk(BpeWalk **walk, const BpeSplit *split) {
   *walk = calloc(1, sizeof **walk);
-  if (*walk) (*walk)->match = pcre2_match_data_create(1, NULL);
-  if (!*walk || !(*walk)->match) return status_no_memory(NULL, "splitting text");
+  if (*walk) (*walk)->match = pcre2_match_data_create(1, NULL), (*walk)->limits = pcre2_match_context_create(NULL);
+  if (!*walk || !(*walk)->match || !(*walk)->limits) return status_no_memory(NULL, "splitting text");
+  pcre2_set_match_limit((*walk)->limits, UINT32_MAX); /* a run of blanks takes a step for each, and the expressions none that grow faster */
   (*walk)->split = split;
   return STATUS_OK;
 }
@@ -312,6 +314,7 @@ Status bpe_split_walk(BpeWalk **walk, const BpeSplit *split) {
 void bpe_split_walk_free(BpeWalk *walk) {
   if (!walk) return;
   pcre2_match_data_free(walk->match);
+  pcre2_match_context_free(walk->limits);
   free(walk);
 }
 
@@ -335,9 +338,9 @@ static size_t stretch_end(const BpeWalk *walk, bool valid) {
  * stack than it has. */
 static int match_here(const BpeWalk *walk) {
   const PCRE2_SPTR text = (PCRE2_SPTR)walk->text;
-  const int code = pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK, walk->match, NULL);
+  const int code = pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK, walk->match, walk->limits);
   if (code != PCRE2_ERROR_JIT_STACKLIMIT) return code;
-  return pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, walk->match, NULL);
+  return pcre2_match(walk->split->code, text, walk->valid, walk->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, walk->match, walk->limits);
 }
 
 Status bpe_split_next(BpeWalk *walk, const char **piece, size_t *size) {

@@ -30,6 +30,16 @@ static void test_quotes_and_line_ends(void **state) {
   release_manifest(&manifest);
 }
 
+/* Else "10 " would be a class beside "10", and no class a number. */
+static void test_blanks_around_labels(void **state) {
+  (void)state;
+  Manifest manifest;
+  assert_ok(parse(&manifest, "a.png,\"10 \",\" train\"\nb.png,10,test\nc.png,\t9,train\n"));
+  assert_int_equal(manifest.class_count, 2);
+  assert_string_equal(manifest.classes[0], "9");
+  release_manifest(&manifest);
+}
+
 static void test_header_and_splits(void **state) {
   (void)state;
   Manifest manifest;
@@ -262,6 +272,7 @@ static void test_many_numeric_classes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quotes_and_line_ends),
+      cmocka_unit_test(test_blanks_around_labels),
       cmocka_unit_test(test_header_and_splits),
       cmocka_unit_test(test_numbers_sort_by_value),
       cmocka_unit_test(test_bad_rows),

@@ -82,8 +82,35 @@ static void test_invalid_utf8(void **state) {
                 "1|\xff|2");
 }
 
+/* A step for each blank, more than PCRE2 takes unless told: one piece, and the blank before the letter with it. */
+static void test_long_runs(void **state) {
+  enum { BLANKS = 10500000 };
+  (void)state;
+  for (int pattern = BPE_PATTERN_GPT2; pattern <= BPE_PATTERN_LLAMA3; pattern++) {
+    BpeSplit *split;
+    BpeWalk *walk;
+    char *text = malloc(BLANKS + 1);
+    const char *piece;
+    size_t length;
+    assert_non_null(text);
+    memset(text, ' ', BLANKS);
+    text[BLANKS] = 'x';
+    assert_ok(bpe_split_new(&split, (BpePattern)pattern));
+    assert_ok(bpe_split_walk(&walk, split));
+    bpe_split_start(walk, text, BLANKS + 1);
+    assert_ok(bpe_split_next(walk, &piece, &length));
+    assert_int_equal(length, BLANKS - 1);
+    assert_ok(bpe_split_next(walk, &piece, &length));
+    assert_int_equal(length, 2);
+    bpe_split_walk_free(walk);
+    bpe_split_free(split);
+    free(text);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama3), cmocka_unit_test(test_white_space),
-                                     cmocka_unit_test(test_contractions), cmocka_unit_test(test_invalid_utf8)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama3),
+                                     cmocka_unit_test(test_white_space),  cmocka_unit_test(test_contractions),
+                                     cmocka_unit_test(test_invalid_utf8), cmocka_unit_test(test_long_runs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

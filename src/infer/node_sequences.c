@@ -193,7 +193,7 @@ static void ask(NodeSequences *q, NodeSequence *s) {
 void node_sequences_drafts(NodeSequences *q, uint32_t number, int64_t base, const int32_t *ids, int64_t count) {
   for (int i = 0; i < q->setup->sequences; i++) {
     NodeSequence *s = &q->list[i];
-    if (s->number != number || speculation_follow(s->text, s->count, base, ids, (int)count) == 0) continue;
+    if (number == 0 || s->number != number || speculation_follow(s->text, s->count, base, ids, (int)count) == 0) continue;
     if (base == s->count && !s->answered) q->reply = 0.8 * q->reply + 0.2 * fmin(clock_now() - s->told, longest_wait);
     s->answered |= base == s->count;
     s->hears = true;

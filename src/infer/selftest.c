@@ -582,6 +582,7 @@ static Status compare_loss(Leader *leader, const Samples *samples, SelftestRepor
     if (status != STATUS_OK && status != STATUS_NUMERIC) return status;
     for (int64_t i = at; i < at + count; i++) sum.counted += samples->labels[i] >= 0;
     sum.loss = status == STATUS_OK ? sum.loss + answer.score.loss : INFINITY; /* a loss that is not a number is a result too */
+    if (status != STATUS_OK) break;                                           /* its request is in flight still */
   }
   double mean = sum.counted ? sum.loss / (double)sum.counted : 0, off = fabs(mean - samples->loss);
   report->worst_loss = isfinite(off) ? off / (logit_tolerance + logit_tolerance * fabs(samples->loss)) : INFINITY;

@@ -5,11 +5,22 @@
 
 enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer, rounded up to a multiple of a power of two */
 
-static void add_end(Vocabulary *v, int64_t id) {
+static Status add_end(Vocabulary *v, int64_t id) {
   for (int i = 0; i < v->ends; i++) {
-    if (v->end[i] == id) return;
+    if (v->end[i] == id) return STATUS_OK;
   }
-  if (id >= 0 && id < v->count && v->ends < CONFIG_ENDS) v->end[v->ends++] = (int32_t)id;
+  if (id < 0 || id >= v->count) return STATUS_OK;
+  if (v->ends == CONFIG_ENDS)
+    return status_set(STATUS_UNSUPPORTED,
+                      "more than %d tokens end a text: those of config.json or generation_config.json, and the tokenizer's", CONFIG_ENDS);
+  v->end[v->ends++] = (int32_t)id;
+  return STATUS_OK;
+}
+
+static Status add_ends(Vocabulary *v, const ModelConfig *config) {
+  TRY(add_end(v, tokenizer_end(v->tokenizer)));
+  for (int i = 0; i < config->end_ids; i++) TRY(add_end(v, config->end_id[i]));
+  return STATUS_OK;
 }
 
 Status vocabulary_open(Vocabulary *v, const char *directory, const ModelConfig *config) {
@@ -28,9 +39,9 @@ Status vocabulary_open(Vocabulary *v, const char *directory, const ModelConfig *
   }
   int32_t begin = tokenizer_begin(v->tokenizer), end = tokenizer_end(v->tokenizer);
   v->begin = begin == end ? -1 : begin;
-  add_end(v, end);
-  for (int i = 0; i < config->end_ids; i++) add_end(v, config->end_id[i]);
-  return STATUS_OK;
+  status = add_ends(v, config);
+  if (status != STATUS_OK) vocabulary_close(v);
+  return status;
 }
 
 void vocabulary_close(Vocabulary *v) {

@@ -8,6 +8,7 @@
  * since it last took part in an answer is dropped as well, although it answers this leader: others cannot reach it, or it keeps failing.
  *
  * When a dropped device is called again: membership.h. It rejoins when no request is in flight: no work of others is discarded for it.
+ * Sequences, which may go on without end, are not waited for: they start again with it (leader_sequences_poll).
  *
  * All of it ends when the time limit of a request is over (--request-timeout). */
 #include "base/clock.h"
@@ -459,8 +460,8 @@ static bool is_of_a_text(const Leader *leader, Status cause) {
 
 static bool can_recover(Leader *leader, Status cause) {
   bool of_devices = cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE;
-  of_devices = leader->epoch.nodes > 0 && (of_devices || is_of_a_text(leader, cause));
-  return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
+  of_devices = of_devices && leader->cluster.on_failure != ON_FAILURE_ABORT; /* a text's end is no device's failure */
+  return (of_devices || is_of_a_text(leader, cause)) && leader->epoch.nodes > 0 && !interrupted(leader);
 }
 
 /* After a failure `cause`, explained: drops failed devices, starts a new epoch and sends the requests in flight again. If that is not

@@ -217,7 +217,6 @@ static void on_one_device(void **state) {
   sample_fixture_close(&f.base);
 }
 
-/* No token of it is reported after that, and there is room for others. */
 /* Texts of several prompts at the same time: greedy and drawn, some with penalties, as long as the context and shorter, ended by any of
  * `ends`, where there are some. */
 static void run_texts(Fixture *f, SpeculationMode mode, const int32_t *ends, Texts *texts) {
@@ -381,6 +380,7 @@ static void no_more_tokens_come_than_there_can_be(void **state) {
   sample_fixture_close(&f.base);
 }
 
+/* No token of it is reported after that, and there is room for others. */
 static void one_is_stopped(void **state) {
   Fixture f;
   Texts texts = {.count = 0};
@@ -489,10 +489,9 @@ static void break_position(ParamSet *params, int64_t position, int64_t width) {
 }
 
 /* One whose prompt cannot be computed: it alone ends with that, and the others are started again. */
-static void a_text_that_cannot_be_computed_ends_alone(void **state) {
-  (void)state;
+static void check_broken_text(OnFailure policy) {
   enum { BROKEN = 40 };
-  Fixture f = {.cluster = {.on_failure = ON_FAILURE_RERUN}};
+  Fixture f = {.cluster = {.on_failure = policy}};
   ModelConfig config = {0};
   assert_int_equal(sample_config(&config, "tiny-gpt2", GROUPS, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_make(&f.base, &config);
@@ -520,6 +519,13 @@ static void a_text_that_cannot_be_computed_ends_alone(void **state) {
   assert_int_equal(broken->count, 4); /* of positions 37, 38 and 39, and the end */
   stop(&f);
   sample_fixture_close(&f.base);
+}
+
+/* Whatever is done where a device fails: none has. */
+static void a_text_that_cannot_be_computed_ends_alone(void **state) {
+  (void)state;
+  check_broken_text(ON_FAILURE_RERUN);
+  check_broken_text(ON_FAILURE_ABORT);
 }
 
 int main(void) {

@@ -115,21 +115,28 @@ static Status report(const Quantize *q, const char *directory, const Outcome *o)
   return STATUS_OK;
 }
 
+/* Matrices of few bits, and their numbers, are added `sign` times: those that the file had are none that were rounded. */
+static void count_matrices(Model *model, int sign, Outcome *outcome) {
+  const ParamSet *set = model_params(model);
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->list[i].tensor.lowbit == NULL) continue;
+    outcome->matrices += sign;
+    outcome->numbers += sign * tensor_count(&set->list[i].tensor);
+  }
+}
+
 static Status quantize(const Quantize *q, const char *directory) {
   Weights weights;
   Outcome outcome = {0};
   TRY(weights_load(&weights, directory));
   config_warn_no_preprocessor(weights.config, directory); /* what is written has one */
   outcome.before = lowbit_weights_all_bytes(weights.model);
+  count_matrices(weights.model, -1, &outcome);
   Status status = weights_quantise(&weights, q->weights ? WEIGHTS_INT4 : WEIGHTS_INT8);
-  if (status == STATUS_OK && weights.lowbit == NULL) status = status_set(STATUS_BAD_VALUE, "%s holds no matrices to round", directory);
   outcome.after = lowbit_weights_all_bytes(weights.model);
-  const ParamSet *set = model_params(weights.model);
-  for (size_t i = 0; i < set->count; i++) {
-    if (set->list[i].tensor.lowbit == NULL) continue;
-    outcome.matrices++;
-    outcome.numbers += tensor_count(&set->list[i].tensor);
-  }
+  count_matrices(weights.model, 1, &outcome);
+  if (status == STATUS_OK && outcome.matrices == 0)
+    status = status_set(STATUS_BAD_VALUE, "%s: no matrix is left to round: all have few bits already", directory);
   if (status == STATUS_OK) status = write_checkpoint(q, directory, &weights);
   if (status == STATUS_OK) status = report(q, directory, &outcome);
   weights_release(&weights);

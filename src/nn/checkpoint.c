@@ -498,6 +498,21 @@ static Status check_head(const CheckpointFiles *files, const ParamSet *set, Chec
 
 /* ---- one parameter */
 
+/* Whether what is stored are numbers that can be converted, which its header tells: not as in files of FP8. */
+static Status check_numbers(const CheckpointFiles *files, const SafeTensor *tensor) {
+  if (tensor->lowbit != LOWBIT_NONE || safe_dtype_is_float(tensor->dtype)) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s is %s where F32, F16, BF16 or F64 is needed", files->path, tensor->name,
+                    safe_dtype_name(tensor->dtype));
+}
+
+/* What will be mapped, as it would be: what astra-quantize wrote cannot be, beside parameters that learn. */
+static Status look_at_frozen(const CheckpointFiles *files, const ParamSet *set, const Param *param) {
+  const SafeTensor *tensor;
+  TRY(find_fitting(files, param, &tensor));
+  if (!is_lowbit_file(param, tensor)) return check_numbers(files, tensor);
+  return set->values ? lowbit_checkpoint_refuse(files, param) : STATUS_OK;
+}
+
 /* look: only whether it can be read. */
 static Status load_one(const CheckpointFiles *files, Param *param, bool look, CheckpointReport *report) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
@@ -505,14 +520,14 @@ static Status load_one(const CheckpointFiles *files, Param *param, bool look, Ch
   LowbitMatrix matrix;
   TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));
   if (matrix.kind != LOWBIT_NONE) return lowbit_checkpoint_refuse(files, param);
-  if (fits(param, tensor)) return look ? STATUS_OK : checkpoint_read(files, tensor, param->tensor.value);
+  if (fits(param, tensor)) return look ? check_numbers(files, tensor) : checkpoint_read(files, tensor, param->tensor.value);
   if (!is_positions(param)) return shape_error(files, param, tensor);
   report->resized_positions = true;
   const int64_t *from = tensor->shape, *to = param->tensor.shape;
   bool alike = tensor->dims == 3 && param->tensor.dims == 3 && from[0] == to[0] && from[2] == to[2];
   int64_t from_side = alike ? positions_side(from[1]) : 0, to_side = positions_side(to[1]);
   if (from_side == 0 || to_side == 0) return shape_error(files, param, tensor);
-  if (look) return STATUS_OK;
+  if (look) return check_numbers(files, tensor);
   real *grid = malloc((size_t)tensor->count * sizeof *grid);
   if (!grid) return status_set(STATUS_NO_MEMORY, "%s: no memory to interpolate %s", files->path, param->name);
   Status status = checkpoint_read(files, tensor, grid);
@@ -529,7 +544,7 @@ static Status load_all(const CheckpointFiles *files, Model *model, bool look, Rn
     const SafeTensor *tensor = checkpoint_files_find(files, param->name);
     if (model_is_adapter(model, i)) continue;
     if (param->frozen && (look || !set->frozen_values)) { /* mapped, or to be */
-      if (look) TRY(find_fitting(files, param, &tensor));
+      if (look) TRY(look_at_frozen(files, set, param));
     } else if (param->fitted && !(tensor && fits(param, tensor))) {
       report->unfitted++;
     } else if (param->optional && report->new_head) {

@@ -211,8 +211,6 @@ static bool json_scan_skip(JsonScan *scan) {
 
 /* ---- Files ---- */
 
-/* The format's own library accepts 100 MB; the largest published checkpoints have a few. */
-static const uint64_t MAX_HEADER = (uint64_t)32 << 20;
 enum { LENGTH_BYTES = 8, KEY = 16, DTYPE = 24, PIECE = 1 << 17 };
 static const char METADATA[] = "__metadata__";
 
@@ -533,9 +531,9 @@ static Status parse(SafeFile *file, const uint8_t *data, size_t size, const char
   if (length > size - LENGTH_BYTES)
     return status_set(STATUS_BAD_FILE, "%s: claims a header of %llu bytes in a file of %zu; is it a safetensors file, and complete?",
                       origin, (unsigned long long)length, size);
-  if (length > MAX_HEADER)
+  if (length > SAFE_HEADER_MAX)
     return status_set(STATUS_BAD_FILE, "%s: has a header of %llu bytes; at most %llu are accepted", origin, (unsigned long long)length,
-                      (unsigned long long)MAX_HEADER);
+                      (unsigned long long)SAFE_HEADER_MAX);
   if (length == 0 || data[LENGTH_BYTES] != '{') return status_set(STATUS_BAD_FILE, "%s: has no safetensors header", origin);
   DataPart part = {data + LENGTH_BYTES + length, size - LENGTH_BYTES - length, origin};
   return parse_header(file, data + LENGTH_BYTES, length, &part);

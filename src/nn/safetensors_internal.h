@@ -7,6 +7,10 @@
 
 enum { SAFE_DTYPES = SAFE_F8_E8M0 + 1 };
 
+/* Bytes of a header that is read, and so of one that is written. The format's own library accepts 100 MB; the largest published checkpoints
+ * have a few. */
+enum { SAFE_HEADER_MAX = 32 << 20 };
+
 bool safe_dtype_agree(SafeDtype a, SafeDtype b); /* both floats or both integers that can be converted */
 
 /* count numbers, unaligned at both ends. Floats go to floats (round to nearest even) and integers to integers: *at gets the index of the

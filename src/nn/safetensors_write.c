@@ -113,6 +113,9 @@ static Status write_header(FILE *stream, const FilePlan *plan) {
   if (!header) return status_no_memory(plan->path, "its header");
   Status status = fill_header(header, plan);
   if (status == STATUS_OK && !(text = padded_text(header, &length))) status = status_no_memory(plan->path, "its header");
+  if (status == STATUS_OK && length > SAFE_HEADER_MAX)
+    status = status_set(STATUS_BAD_VALUE, "its header would have %llu bytes, and no more than %d are read again",
+                        (unsigned long long)length, (int)SAFE_HEADER_MAX);
   if (status == STATUS_OK && fseek(stream, 0, SEEK_SET) == 0) { /* else nothing can be written, and the commit says why */
     fwrite(&length, sizeof length, 1, stream);
     fwrite(text, 1, length, stream);

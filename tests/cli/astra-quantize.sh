@@ -65,8 +65,11 @@ expect "beside folders of others" 0 -c "$mini" -o beside -q
 expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
 expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"
 run "other bits" 2 "$infer" -c ./int8 --weights int4 -p "The" -m 1; err "8 bits in the file already"
-run "training from it" 1 "$bin/astra-train" --model gpt2-mini --init ./int8 --dataset "text:$text" --max-steps 1 --out trained
-err "not trained from"
+for how in "" --dry-run "--lora 4" "--lora 4 --dry-run"; do
+  # shellcheck disable=SC2086
+  run "training from it, $how" 1 "$bin/astra-train" --model gpt2-mini --init ./int8 --dataset "text:$text" --max-steps 1 --out trained $how; err "not trained from"
+done
+expect "rounded again" 1 -c ./int8 -o again; err "no matrix is left to round"
 expect "no checkpoint" 2 -o x; err "checkpoint DIR is missing"
 expect "no place" 2 -c "$mini"; err "out DIR is missing"
 expect "no such checkpoint" 1 -c ./nowhere -o x; err "nowhere"

@@ -9,7 +9,9 @@ set -euo pipefail
 export LC_ALL=C # numbers with points
 data=$(realpath "$1") csv=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
+make -s programs # so that they are those of the commit that is noted
 bin=$(realpath "${BUILD:-build}")/bin
+commit=$(git describe --always --dirty --exclude='*' --abbrev=8)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -24,7 +26,7 @@ measure() { # MODEL WEIGHT: copies the model, counts its codes as the weight cho
   cp -r "checkpoints/$1" "$work/model"
   "$bin/astra-kmeans" frequencies --checkpoint "$work/model" "${count[@]}" --entropy-weight "$2" --threads "${THREADS:-0}" --quiet >"$work/counted"
   "$bin/astra-infer" eval --checkpoint "$work/model" "${evaluate[@]}" --nodes 4 --entropy on --json --quiet >"$work/result"
-  jq -r --arg model "$1" --arg weight "$2" --arg commit "$(git rev-parse --short=8 HEAD)" '[$model, $weight, .samples // .windows,
+  jq -r --arg model "$1" --arg weight "$2" --arg commit "$commit" '[$model, $weight, .samples // .windows,
     .packed_bits_per_token_block_receiver, .coded_bits_per_token_block_receiver, .top1, .tempered_loss, .perplexity, $commit] | @csv' "$work/result" >>"$csv"
 }
 

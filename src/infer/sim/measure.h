@@ -30,9 +30,8 @@ typedef struct MeasureQuality {
 } MeasureQuality;
 
 /* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; no head. Single-threaded, in time of the
- * processor. A first run meets cold memory and does not count (unless
- * device->warm); then `repeats` runs, of which each stretch's median is taken, all
- * multiplied so that they sum up to the median of the runs' sums. quality may be NULL. */
+ * processor. A first run meets cold memory and does not count (unless device->warm); then `repeats` runs, of which each stretch's median is
+ * taken, all multiplied so that they sum up to the median of the runs' sums. quality may be NULL. */
 Status measure_timeline(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
 
 /* ---- all of them */

@@ -138,11 +138,12 @@ static void take_mode(int file, const char *path) {
   (void)fchmod(file, own.st_mode & before.st_mode & 0777);
 }
 
-/* A rename would put a file in the place of what is no file: as root, in that of /dev/null itself. */
+/* A rename would put a file in the place of what is no file: as root, in that of /dev/null itself. Onto a directory it would fail, after
+ * the work. */
 static Status check_replaceable(const char *path) {
   struct stat info;
-  if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
-    return STATUS_OK; /* the creation or the commit says why not */
+  if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return STATUS_OK; /* the creation says why not */
+  if (S_ISDIR(info.st_mode)) return status_set(STATUS_BAD_FILE, "%s is a directory; give the name of a file", path);
   return status_set(STATUS_BAD_FILE, "%s is a device or a pipe, which is not replaced; give a regular file", path);
 }
 

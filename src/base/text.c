@@ -1,5 +1,6 @@
 /* Leaves out: UTF-8 (utf8.h), what may be printed (printable.c). */
 #include "base/text.h"
+#include <stdlib.h>
 #include <string.h>
 
 bool text_ends_with(const char *text, const char *end) {
@@ -16,4 +17,9 @@ void text_hex(const uint8_t *bytes, size_t count, char *text) {
     *text++ = digits[bytes[i] & 15];
   }
   *text = '\0';
+}
+
+const char *text_environment(const char *name) {
+  const char *value = getenv(name);
+  return value != NULL && *value != '\0' ? value : NULL;
 }

@@ -1,4 +1,4 @@
-/* Ends of names, plurals, and bytes as hexadecimal digits. */
+/* Ends of names, plurals, bytes as hexadecimal digits, and variables of the environment. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 #include <stdbool.h>
@@ -13,5 +13,8 @@ const char *text_plural(int64_t count);
 
 /* bytes [count] -> two lower-case digits each and a NUL: text [2 * count + 1]. */
 void text_hex(const uint8_t *bytes, size_t count, char *text);
+
+/* Of an environment variable; NULL where it is not set, or empty. */
+const char *text_environment(const char *name);
 
 #endif

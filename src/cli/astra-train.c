@@ -178,7 +178,7 @@ static void describe(const Session *session) {
       log_info("bit rates: %s, with %s groups", session->use == SESSION_EVALUATE ? "all" : "one for each batch",
                config_rates_text(config, rates));
   }
-  if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
+  if (session->chosen[0] != '\0' && !session->options.drawn) log_info("defaults: %s", session->chosen);
   if (session->options.recompute > 0 || session->options.memory > 0)
     log_info("memory: %d of %lld blocks are computed twice", session->recomputed, (long long)config->blocks);
 }
@@ -244,11 +244,11 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
-/* Nothing that was finished is replaced unasked. */
+/* Nothing that was finished is replaced unasked; of a dry run, what the run would say. */
 static Status refuse_finished(const TrainCommand *command) {
   const char *out = command->train.out;
   char *path = files_join(out, "training/options.txt"), *state = files_join(out, "training/state.safetensors"), also[512] = "";
-  const bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
+  const bool writes = !command->eval_only && command->resume == NULL;
   const bool known = path != NULL && files_exists(path), begun = known && state != NULL && files_exists(state);
   Status status = path != NULL && state != NULL ? STATUS_OK : status_no_memory(NULL, "a path");
   if (known) snprintf(also, sizeof also, "`astra-train --resume %s` resumes the run that wrote it", out);
@@ -337,13 +337,19 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   return status;
 }
 
-static Status look_ahead(Session *session, bool json) {
+static Status look_ahead(Session *session, const TrainCommand *command) {
   BenchPeak peak = {0};
   const TrainOptions *options = &session->options;
   if (options->codebooks != NULL && strcmp(options->codebooks, options->model) != 0) /* the model's own come with its weights */
     TRY(codebooks_check(session, options->codebooks));
+  const Status free = refuse_finished(command);
+  if (free == STATUS_NO_MEMORY) return free;
+  if (free != STATUS_OK) { /* then nothing is drawn there, either */
+    log_warning("the run would be refused: %s", status_message());
+    session->options.out = NULL;
+  }
   TRY(bench_peak_measure(&peak));
-  return train_plan_print(session, peak.products[PEAK_F32].all, json);
+  return train_plan_print(session, peak.products[PEAK_F32].all, command->json);
 }
 
 static Status run_session(TrainCommand *command, int argc, char **argv) {
@@ -355,7 +361,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && !command->train.quiet) describe(&session);
   if (status == STATUS_OK && session.doubt[0] != '\0') log_warning("%s", session.doubt);
   if (status == STATUS_OK)
-    status = command->dry_run     ? look_ahead(&session, command->json)
+    status = command->dry_run     ? look_ahead(&session, command)
              : command->eval_only ? evaluate_only(&session, command->json, &result)
                                   : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run && ranks_self() == 0)
@@ -395,7 +401,7 @@ static Status read_memory(TrainCommand *command) {
                         SESSION_ALL_BLOCKS);
   }
   if (command->memory > 0 && command->memory < 1 << 20)
-    return status_set(STATUS_BAD_USAGE, "--memory: %.0f bytes are too few; give the unit, too, as in 4G", command->memory);
+    return status_set(STATUS_BAD_USAGE, "--memory: %.0f bytes are too few; give the unit, too, and at least 1M, as in 4G", command->memory);
   if (command->memory >= 0) train->memory = command->memory;
   if (train->memory > 0 && train->recompute > 0)
     return status_set(STATUS_BAD_USAGE, "--memory chooses the number of recomputed blocks itself; it cannot be combined with --recompute");
@@ -540,7 +546,7 @@ static Status run_process(int argc, char **argv) {
   if (ranks_self() == 0) log_quiet(command.train.quiet);
   log_verbose(command.verbose);
   TRY(ranks_agree(cli_check_kernels(command.backend)));
-  TRY(ranks_follow(ranks_self() == 0 ? refuse_finished(&command) : STATUS_OK));
+  TRY(ranks_follow(ranks_self() == 0 && !command.dry_run ? refuse_finished(&command) : STATUS_OK));
   TRY(ranks_agree(threads_start((int)command.train.threads)));
   Status status = run_session(&command, argc, argv);
   threads_stop();

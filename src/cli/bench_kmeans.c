@@ -206,6 +206,11 @@ static Status run_kmeans(int argc, char **argv) {
   bool helped;
   TRY(bench_run_parse(&c.run, NULL, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
+  if (c.width % c.groups != 0)
+    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide --width %lld", (long long)c.groups, (long long)c.width);
+  if (c.samples < c.entries)
+    return status_set(STATUS_BAD_USAGE, "--samples %lld: at least as many as --entries, %lld, are needed", (long long)c.samples,
+                      (long long)c.entries);
   TRY(bench_run_start(&c.run));
   KmeansBench bench = {.command = &c};
   Status status = measure(&bench);

@@ -300,7 +300,9 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
   for (size_t i = 0; i < sizeof output / sizeof *output; i++) *options++ = output[i];
 }
 
-static Status check_peers(const PlanCommand *c) {
+/* waits: --wait or --timeout was given. */
+static Status check_peers(const PlanCommand *c, bool waits) {
+  if (!c->peers && waits) return status_set(STATUS_BAD_USAGE, "--wait and --timeout go with --peers, of which none are given");
   if (!c->peers && (c->key_file || !c->local))
     return status_set(STATUS_BAD_USAGE, "--%s goes with --peers, of which none are given", c->key_file ? "key-file" : "no-local");
   if (!c->peers && (c->weights != WEIGHTS_AS_THEY_ARE || c->precision != WEIGHTS_FP32))
@@ -326,7 +328,7 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   command->own_links = command->own_rate || options_given(options, "latency");
   command->own_topology = options_given(options, "link-model");
   if (command->threads < 0) command->threads = command->peers ? 0 : 1; /* as a run does */
-  if (status == STATUS_OK) status = check_peers(command);
+  if (status == STATUS_OK) status = check_peers(command, options_given(options, "wait") || options_given(options, "timeout"));
   if (status == STATUS_OK && !command->checkpoint == !command->model)
     status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());
   if (status == STATUS_OK && command->calibrate == 0) status = status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
@@ -344,11 +346,8 @@ static Status load_config(const PlanCommand *command, ModelConfig *config) {
                : status_set(STATUS_BAD_USAGE, "--model %s: known are %s; a checkpoint is named with --checkpoint", command->model,
                             config_preset_names());
   }
-  if (checkpoint_is_path(command->checkpoint)) return config_load(config, command->checkpoint);
-  char *directory = NULL;
-  if (strchr(command->checkpoint, '/'))
-    return status_set(STATUS_NOT_FOUND, "--checkpoint %s: there is no such directory or GGUF file", command->checkpoint);
-  TRY(data_paths_find("checkpoints", command->checkpoint, NULL, &directory));
+  char *directory;
+  TRY(infer_run_find(command->checkpoint, &directory));
   Status status = config_load(config, directory);
   free(directory);
   return status;

@@ -2,6 +2,7 @@
 #include "cli/infer_run.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/signals.h"
@@ -28,6 +29,8 @@
 enum { OVERHEAD_UDP = 28 + 14 /* IP, UDP, Ethernet: what a token bucket of the system counts */ };
 
 static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
+  if (o->loss_unit == 1 && o->network.loss <= 0)
+    return status_set(STATUS_BAD_USAGE, "--loss-unit token is for --loss SHARE, e.g. --loss 5%%; without it nothing is lost");
   TRY(network_links_read(&o->network, o->loss_unit == 1, links));
   if (o->trace && o->network.bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace gives the rate: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
@@ -139,15 +142,14 @@ void infer_run_catch_signals(void) {
 const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
 
 Status infer_run_find(const char *checkpoint, char **directory) {
-  bool installed = !strchr(checkpoint, '/');
+  const bool there = files_exists(checkpoint), name = !there && !strchr(checkpoint, '/');
   if (!*checkpoint)
     return status_set(STATUS_BAD_USAGE, "--checkpoint: '' is not accepted; give a directory, or the name of an installed model");
-  if (!checkpoint_is_path(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
+  if (!checkpoint_is_path(checkpoint) && name) return data_paths_find("checkpoints", checkpoint, NULL, directory);
   if (!checkpoint_is_path(checkpoint))
-    return status_set(
-        STATUS_NOT_FOUND,
-        "--checkpoint %s: there is no such directory or GGUF file; give that of a model, or the name of an installed one (astra-data list)",
-        checkpoint);
+    return status_set(there ? STATUS_BAD_FILE : STATUS_NOT_FOUND,
+                      "--checkpoint %s: %s directory or GGUF file; give that of a model, or the name of an installed one (astra-data list)",
+                      checkpoint, there ? "it is no" : "there is no such");
   *directory = strdup(checkpoint);
   return *directory ? STATUS_OK : status_no_memory(NULL, "a path");
 }

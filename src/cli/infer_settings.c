@@ -410,9 +410,11 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
 }
 
 /* One machine, or several. */
-static Status check_devices(const InferSettings *s) {
+static Status check_devices(const InferSettings *s, const Option *options) {
   if (!s->peers && !s->local) return status_set(STATUS_BAD_USAGE, "--no-local: without --peers no device is left");
   if (!s->peers && s->key_file) return status_set(STATUS_BAD_USAGE, "--key-file: the key is for --peers, of which none are given");
+  if (!s->peers && options_given(options, "wait"))
+    return status_set(STATUS_BAD_USAGE, "--wait: a busy worker is waited for, one of --peers, of which none are given");
   if (s->peers && s->nodes > 0)
     return status_set(STATUS_BAD_USAGE, "--nodes and --peers: processes of this machine, or devices with a worker each, not both");
   return STATUS_OK;
@@ -440,7 +442,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(options_parse(options, argc, argv, positional, count));
   TRY(check_inputs(s, command, argv[0], positional, *count));
   TRY(check_drawing(s, options));
-  if (command != INFER_SELFTEST) TRY(check_devices(s));
+  if (command != INFER_SELFTEST) TRY(check_devices(s, options));
   TRY(infer_strategy_check(s, options));
   if (s->prompts.count > 0 || s->prompt_file) TRY(infer_settings_check_parts(s));
   TRY(check_datagrams(s, options));
@@ -491,7 +493,7 @@ Status infer_settings_service_parse(InferSettings *s, InferCommand program, Opti
   service_options(s, program, own, own_count, options, of);
   TRY(cli_parse(options, argc, argv));
   for (int i = 0; i < own_count; i++) own[i].given = options[i].given;
-  TRY(check_devices(s));
+  TRY(check_devices(s, options));
   TRY(infer_strategy_check(s, options));
   TRY(check_datagrams(s, options));
   s->device_option = first_device_option(s, options + own_count);

@@ -19,13 +19,8 @@ static Status add_root(DataRoots *roots, const char *a, const char *b) {
   return STATUS_OK;
 }
 
-static const char *variable(const char *name) {
-  const char *value = getenv(name);
-  return value && *value ? value : NULL;
-}
-
 static Status add_cache(DataRoots *roots, const char *kind) {
-  const char *home = variable("HOME");
+  const char *home = text_environment("HOME");
   if (!home) return STATUS_OK;
   char *cache = files_join(home, ".cache/astra");
   if (!cache) return status_no_memory(NULL, "a list of folders");
@@ -57,8 +52,9 @@ static Status add_installed(DataRoots *roots, const char *kind) {
 
 Status data_paths_roots(DataRoots *roots, const char *kind, const char *extra) {
   *roots = (DataRoots){0};
+  if (extra && !files_is_dir(extra)) return status_set(STATUS_BAD_USAGE, "--data-dir %s: there is no such directory", extra);
   if (extra) TRY(add_root(roots, extra, NULL));
-  if (variable("ASTRA_HOME")) TRY(add_root(roots, variable("ASTRA_HOME"), kind));
+  if (text_environment("ASTRA_HOME")) TRY(add_root(roots, text_environment("ASTRA_HOME"), kind));
   TRY(add_cache(roots, kind));
   TRY(add_root(roots, kind, NULL));
   return add_installed(roots, kind);
@@ -128,7 +124,7 @@ Status data_paths_find(const char *kind, const char *relative, const char *extra
 
 Status data_paths_store(const char *kind, char **directory) {
   DataRoots roots = {0};
-  Status status = variable("ASTRA_HOME") ? add_root(&roots, variable("ASTRA_HOME"), kind) : add_cache(&roots, kind);
+  Status status = text_environment("ASTRA_HOME") ? add_root(&roots, text_environment("ASTRA_HOME"), kind) : add_cache(&roots, kind);
   if (status == STATUS_OK && roots.count == 0) {
     status = status_set(STATUS_NOT_FOUND, "no folder to store %s in: neither ASTRA_HOME nor HOME is set; set one of them", kind);
   }

@@ -12,7 +12,8 @@ typedef struct DataRoots {
   int count;
 } DataRoots;
 
-/* kind: "datasets", "checkpoints" or "experiments"; extra may be NULL. Release with data_paths_release, also after a failure. */
+/* kind: "datasets", "checkpoints" or "experiments"; extra, --data-dir, may be NULL. BAD_USAGE: it is no directory. Release with
+ * data_paths_release, also after a failure. */
 Status data_paths_roots(DataRoots *roots, const char *kind, const char *extra);
 void data_paths_release(DataRoots *roots);
 
@@ -20,8 +21,8 @@ void data_paths_release(DataRoots *roots);
 #define DATA_PATHS_PART ".part"
 
 /* The first existing ROOT/relative of data_paths_roots (extra first when not NULL) that is no folder with an unfinished download (of what
- * `astra-data get` knows): a fresh
- * string, or NOT_FOUND whose message lists every place that was tried. An absolute path is looked for once, where it says. */
+ * `astra-data get` knows): a fresh string, or NOT_FOUND whose message lists every place that was tried. BAD_USAGE: as above. An absolute
+ * path is looked for once, where it says. */
 Status data_paths_find(const char *kind, const char *relative, const char *extra, char **found);
 /* Where downloads go: fresh string, e.g. ~/.cache/astra/datasets. */
 Status data_paths_store(const char *kind, char **directory);

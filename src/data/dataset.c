@@ -327,6 +327,15 @@ const char *dataset_after_prefix(const char *name, const char *prefix) {
   return strncmp(name, prefix, length) == 0 ? name + length : NULL;
 }
 
+Status dataset_doubt_file(Status status, const char *path) {
+  const char *option = strrchr(path, ':');
+  if (status != STATUS_NOT_FOUND || option == NULL || strchr(option, '=') == NULL) return status;
+  return status_set(STATUS_BAD_USAGE,
+                    "%s: no such file. If %s is to be an option: behind a file of texts text=, pair=, label=, header= and test= are "
+                    "accepted, behind a list of images none",
+                    path, option);
+}
+
 static const DatasetSource *source_of(const char *name) {
   static const DatasetSource *const sources[] = {&dataset_folder, &dataset_manifest, &dataset_synthetic, &dataset_cifar};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)

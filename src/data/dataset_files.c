@@ -569,7 +569,7 @@ static Status open_manifest(Dataset *set, const char *name, const char *data_dir
   (void)data_dir;
   char *text = NULL;
   size_t size = 0;
-  TRY(files_read(path, max_manifest_bytes, &text, &size));
+  TRY(dataset_doubt_file(files_read(path, max_manifest_bytes, &text, &size), path));
   Manifest manifest;
   Status status = parse_manifest(&manifest, text, size, path);
   if (status == STATUS_OK) status = take(set, &manifest, path, part);

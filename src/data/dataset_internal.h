@@ -44,6 +44,10 @@ typedef struct DatasetSource {
 
 extern const DatasetSource dataset_cifar, dataset_folder, dataset_manifest, dataset_synthetic;
 
+/* Of opening the FILE of "csv:FILE..." or "tsv:FILE...": where it is not there because its name ends with an option that there is not, says
+ * which there are. */
+Status dataset_doubt_file(Status status, const char *path);
+
 /* Behind the prefix of a name, NULL where it has another one. */
 const char *dataset_after_prefix(const char *name, const char *prefix);
 

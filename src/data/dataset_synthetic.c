@@ -67,7 +67,7 @@ static Status read_name(const char *name, int sides[2], long long *classes, long
       *classes <= MAX_CLASSES && *images >= TEST_SHARE && *images <= MAX_IMAGES)
     return STATUS_OK;
   return status_set(
-      STATUS_BAD_VALUE,
+      STATUS_BAD_USAGE,
       "data set \"%s\": synthetic:WIDTHxHEIGHT:CLASSES or synthetic:WIDTHxHEIGHT:CLASSES:IMAGES is accepted, with sides of %d "
       "to %d, 1 to %d classes and %d to %d images",
       name, MIN_SIDE, MAX_SIDE, MAX_CLASSES, TEST_SHARE, MAX_IMAGES);

@@ -44,9 +44,9 @@ static Status read_targets(Model *model, const char *text, bool *wanted) {
     size_t length = strcspn(word, ",");
     if (!set_target(model, word, length, wanted))
       return status_set(STATUS_BAD_VALUE,
-                        "'%.40s' has no matrices to adapt in this model; accepted are all, attention, mlp, or some of query, key, "
+                        "'%.*s' has no matrices to adapt in this model; accepted are all, attention, mlp, or some of query, key, "
                         "value, output, %sup, down, with commas between",
-                        word, has_target(model, 4) ? "gate, " : "");
+                        length < 40 ? (int)length : 40, word, has_target(model, 4) ? "gate, " : "");
     word += length;
     if (*word == '\0') return STATUS_OK;
   }

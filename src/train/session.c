@@ -550,7 +550,9 @@ static Status open_all(Session *session, ModelConfig *config) {
   if (options->lora_rank > 0 && session_learns(session)) { /* adapters learn and are in no file yet: only training has them */
     const double alpha = options->lora_alpha > 0 ? options->lora_alpha : 2 * (double)options->lora_rank;
     Status status = model_add_adapters(session->model, (int)options->lora_rank, alpha, options->lora_targets);
-    if (status != STATUS_OK) return status_wrap(status, "--lora %lld", (long long)options->lora_rank);
+    if (status == STATUS_BAD_VALUE)
+      return status_wrap(STATUS_BAD_USAGE, "--lora %lld --lora-targets %s", (long long)options->lora_rank, options->lora_targets);
+    TRY(status);
   }
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   if (session->use == SESSION_PLAN) {

@@ -56,7 +56,7 @@ typedef struct TaskSource {
   /* Rows of blocks that the part's samples hold, if each gives at most `max`; NULL: all samples have session->tokens. */
   int64_t (*rows)(const Session *session, TaskPart part, int64_t max);
 
-  /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL. */
+  /* --dry-run: the first batch, printed, or drawn into --out unless that is NULL; *shown: where (owned) or NULL. */
   Status (*show)(Session *session, bool json, char **shown);
   void (*finish)(const Session *session); /* warnings at the end of a run; NULL: none */
 } TaskSource;

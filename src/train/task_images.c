@@ -22,7 +22,7 @@ static Status open_images(Session *session) {
   Images *images = session->source = calloc(1, sizeof *images);
   if (images == NULL) return status_no_memory(NULL, "images");
   const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : task_source_option_of_windows(options);
-  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
+  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for texts; the data set %s holds images", wrong, options->dataset);
   const char *name = options->dataset, *directory = options->data_dir;
   const TrainShare learnt = {options->train_part, options->validation_part}, held_out = {.of = options->validation_part};
   TRY(task_source_check_parts(options));
@@ -148,6 +148,8 @@ static Status draw_images(Session *session, bool json, char **shown) {
   Batch batch;
   Images *images = session->source;
   (void)json;
+  *shown = NULL;
+  if (session->options.out == NULL) return STATUS_OK;
   *shown = files_join(session->options.out, "first_batch.png");
   if (*shown == NULL) return status_no_memory(NULL, "a path");
   TRY(loader_seek(images->loader[TASK_TRAIN], 0, 0));

@@ -6,8 +6,8 @@ field() { jq -e "$1" <"$work/out" >/dev/null || report "JSON lacks $1"; }
 small=(--samples 600 --width 8 --entries 16 --iterations 3 --threads 2)
 
 expect "help" 0 --help; out "^usage: astra-bench kmeans"; out "--samples"; out "--entries"; silent err
-expect "groups that do not divide" 1 "${small[@]}" --groups 3; err "3"; err "8"
-expect "fewer samples than centres" 1 "${small[@]}" --samples 10; err "10"; err "16"
+expect "groups that do not divide" 2 "${small[@]}" --groups 3; err "3"; err "8"
+expect "fewer samples than centres" 2 "${small[@]}" --samples 10; err "10"; err "16"
 expect "no iterations" 2 "${small[@]}" --iterations 0; err "--iterations"
 expect "unknown option" 2 --model vit-base; err "--model"
 

@@ -54,7 +54,7 @@ for given in "--kmeans-tolerance 0.1" "--kmeans-restarts 3" "--kmeans-start rand
   expect "K-means of nothing: $given" 2 "${tiny[@]}" --groups 4 --codebooks nowhere $given; err "error: ${given% *} cannot be combined with --codebooks, which takes the place of K-means$"
 done
 expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
-expect "a memory of bytes" 2 "${tiny[@]}" --memory 4; err "error: --memory: 4 bytes are too few; give the unit, too, as in 4G$"
+expect "a memory of bytes" 2 "${tiny[@]}" --memory 4; err "error: --memory: 4 bytes are too few; give the unit, too, and at least 1M, as in 4G$"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
 expect "the name of an installed checkpoint" 0 --model vit-cifar-g8 --dataset cifar100-sample --out named --dry-run; err 'weights from .*checkpoints/vit-cifar-g8'; err "astra: 8 groups of 1024"; rm -r named
@@ -112,6 +112,8 @@ expect "token loss of a plain model" 2 "${tiny[@]}" --groups 0 --token-loss 0.1;
 expect "codebooks of a plain model" 2 "${tiny[@]}" --groups 0 --codebooks nowhere; err "--codebooks is for tokens that are quantised: it needs --groups"
 expect "too many threads" 2 "${tiny[@]}" --threads 257; err "from 0 to 256"
 expect "targets of no adapters" 2 "${tiny[@]}" --lora-targets query; err "--lora-targets is for --lora RANK"
+expect "targets that there are not" 2 --model vit-cifar "${data[@]}" --groups 0 --lora 2 --lora-targets query,values,mlp --dry-run; err "--lora 2 --lora-targets query,values,mlp: 'values' has no matrices to adapt"
+expect "nothing is chosen for data that there are not" 0 --model gpt2-mini --init random --groups 8 --dry-run; ! grep -q "defaults:" err || report "defaults for no data"
 expect "Muon of adapters" 2 "${tiny[@]}" --lora 2 --optimizer muon --dry-run; err "adapters are AdamW's: leave --optimizer muon out"
 expect "Muon of divided states" 2 "${tiny[@]}" --optimizer muon --shard-optimizer --dry-run; err "muon needs whole matrices: leave --shard-optimizer out"
 expect "adapters of untrained weights" 2 "${tiny[@]}" --lora 2 --init random --dry-run; err "--init random has none that are trained"
@@ -235,7 +237,8 @@ err "theirs holds finished work already (model.safetensors)"; ! grep -q "resume"
 rm -r untouched
 expect "an empty directory" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out empty -q
 expect "what is in the way may go" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out theirs --overwrite -q
-expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; rm run/first_batch.png
+expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; err "the run would be refused: --out run holds finished work already"
+[ ! -e run/first_batch.png ] || report "a batch was drawn into what the run would not touch"
 expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
 expect "a teacher that is nowhere" 1 --model empty "${data[@]}" --distill 0.5 --teacher nowhere --max-steps 1 --out taught; err "--teacher: nowhere: there is no config.json"
 expect "a teacher of other patches" 2 --model empty "${data[@]}" --distill 0.5 --teacher vit-cifar --max-steps 1 --out taught; err "patches of side 4, the run 8"

@@ -20,7 +20,9 @@ expect "another library by the environment" 2 -c vit-cifar-g8 datasets/pictures/
 expect "which --backend comes before" 0 -c vit-cifar-g8 --backend openblas datasets/pictures/apple_0614.png
 export ASTRA_BACKEND=openblas
 expect "one that there is" 0 -c vit-cifar-g8 datasets/pictures/apple_0614.png
-unset ASTRA_BACKEND
+export ASTRA_BACKEND="" ASTRA_KERNELS=""
+expect "empty variables, as where none are set" 0 -c vit-cifar-g8 datasets/pictures/apple_0614.png
+unset ASTRA_BACKEND ASTRA_KERNELS
 expect "another library" 2 -c vit-cifar-g8 --backend mkl datasets/pictures/apple_0614.png; err "auto, openblas, onednn and onednn-int8"
 
 # int8 weights through oneDNN, on nodes that pack them: the same bits as through our own kernels.

@@ -3,6 +3,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
 #include "autograd/kernels/lowbit_kernels.h"
+#include "base/text.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ const Kernels *kernels(void) {
   static _Atomic(const Kernels *) chosen;
   const Kernels *table = atomic_load_explicit(&chosen, memory_order_acquire);
   if (table) return table;
-  const char *wanted = getenv("ASTRA_KERNELS");
+  const char *wanted = text_environment("ASTRA_KERNELS");
   table = wanted ? kernels_named(wanted) : NULL;
   if (!table) table = fastest();
   atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
@@ -93,7 +94,7 @@ const LowbitKernels *lowbit_kernels_named(const char *name) {
 /* On arm64 the table of kernels() is the portable one: there only the
  * environment says whether it is wanted here. */
 static const LowbitKernels *fastest_lowbit(void) {
-  const char *wanted = getenv("ASTRA_KERNELS"), *name = kernels()->name;
+  const char *wanted = text_environment("ASTRA_KERNELS"), *name = kernels()->name;
   const LowbitKernels *table = NULL;
   if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
   if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
@@ -168,7 +169,7 @@ static VectorLevel level_of_core(const char *core) {
 static bool has_neon(void) { return lowbit_kernels_named("neon") != NULL; }
 
 Status kernels_check(const char *blas_core, char *warning, size_t size) {
-  const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
+  const char *own = text_environment("ASTRA_KERNELS"), *core = text_environment("OPENBLAS_CORETYPE");
   warning[0] = '\0';
   if (own && !kernels_named(own)) return no_such_table(own);
   bool own_slow = own && (kernels_named(own) != fastest() || has_neon()); /* arm64 has no other name than portable */
@@ -185,7 +186,7 @@ Status kernels_check(const char *blas_core, char *warning, size_t size) {
 void kernels_check_core(const char *blas_core, char *warning, size_t size) {
   const VectorLevel level = processor_level();
   warning[0] = '\0';
-  if (getenv("OPENBLAS_CORETYPE") || level < VECTOR_AVX2 || level_of_core(blas_core) >= VECTOR_AVX) return;
+  if (text_environment("OPENBLAS_CORETYPE") || level < VECTOR_AVX2 || level_of_core(blas_core) >= VECTOR_AVX) return;
   snprintf(warning, size,
            "OpenBLAS does not know this processor and takes its kernels for %s; OPENBLAS_CORETYPE=%s in the environment is several times "
            "as fast",

@@ -9,6 +9,7 @@
 #include "autograd/kernels/onednn.h"
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include <cblas.h>
 #include <math.h>
@@ -95,7 +96,7 @@ static int fitting_backend(void) {
 
 Status matmul_choose_backend(const char *name) {
   const char *source = name ? "--backend" : "environment variable ASTRA_BACKEND";
-  if (name == NULL) name = getenv("ASTRA_BACKEND");
+  if (name == NULL) name = text_environment("ASTRA_BACKEND");
   if (name == NULL) name = "auto";
   int backend = strcmp(name, "auto") == 0 ? fitting_backend() : 0;
   if (strcmp(name, "auto") != 0)

@@ -291,7 +291,7 @@ static Status split_columns(TextTableFormat *format, char *list, const char *nam
   format->text_count = 0;
   for (char *column; (column = strsep(&list, "+"));) {
     if (!*column || format->text_count == TEXT_TABLE_TEXTS)
-      return status_set(STATUS_BAD_VALUE, "'%s': text= takes 1 to %d columns, as in text=2 or text=2+3", name, TEXT_TABLE_TEXTS);
+      return status_set(STATUS_BAD_USAGE, "'%s': text= takes 1 to %d columns, as in text=2 or text=2+3", name, TEXT_TABLE_TEXTS);
     format->texts[format->text_count++] = column;
   }
   return STATUS_OK;
@@ -319,7 +319,7 @@ static void cut_options(char *text, NameOptions *options) {
 
 static Status set_header(TextTableFormat *format, const char *header, const char *name) {
   if (header && strcmp(header, "yes") != 0 && strcmp(header, "no") != 0)
-    return status_set(STATUS_BAD_VALUE, "'%s': header=%s; yes and no are accepted", name, header);
+    return status_set(STATUS_BAD_USAGE, "'%s': header=%s; yes and no are accepted", name, header);
   format->header = header ? strcmp(header, "yes") == 0 : !is_number(format->label) || (format->pair && !is_number(format->pair));
   for (int i = 0; i < format->text_count && !header; i++) format->header |= !is_number(format->texts[i]);
   return STATUS_OK;
@@ -331,7 +331,7 @@ static Status parse_file(TextLabelName *parsed, const char *name) {
   cut_options(parsed->path, &options);
   bool empty = (options.test && !*options.test) || (options.label && !*options.label) || (options.pair && !*options.pair);
   if (!*parsed->path || empty)
-    return status_set(STATUS_BAD_VALUE, "'%s': a file is expected behind the first colon, and a value behind each '='", name);
+    return status_set(STATUS_BAD_USAGE, "'%s': a file is expected behind the first colon, and a value behind each '='", name);
   parsed->test = options.test;
   parsed->format.quoted = name[0] == 'c';
   parsed->format.pair = options.pair;
@@ -345,7 +345,7 @@ static Status parse_file(TextLabelName *parsed, const char *name) {
   return set_header(&parsed->format, options.header, name);
 }
 
-/* BAD_VALUE names the option that is wrong. Release also after a failure. */
+/* BAD_USAGE names the option that is wrong. Release also after a failure. */
 static Status text_label_name_parse(TextLabelName *parsed, const char *name) {
   char list[TEXT_LABELS_LIST];
   *parsed = (TextLabelName){.set = find_set(name)};
@@ -575,7 +575,7 @@ static Status describe(LabelledText *set, const char *title, DatasetPart part, c
 static Status open_file(LabelledText *set, const TextLabelName *name, DatasetPart part) {
   const char *title = name->format.quoted ? "CSV" : "TSV", *file = name->path;
   set->grouped = true;
-  TRY(read_table(&set->table, name->path, &name->format));
+  TRY(dataset_doubt_file(read_table(&set->table, name->path, &name->format), name->path));
   TRY(find_classes(set, &set->table));
   if (name->test && part == DATASET_TEST) {
     file = name->test;

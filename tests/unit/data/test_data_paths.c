@@ -1,4 +1,5 @@
 /* The order in which places are searched, and what the message says when nothing is found. */
+#include "base/files.h"
 #include "data/data_paths.h"
 #include "data_testing.h"
 
@@ -18,6 +19,7 @@ static void assert_found(const char *extra, const char *want) {
 
 static void test_order(void **state) {
   (void)state;
+  assert_ok(files_make_dirs(testing_path("extra")));
   testing_write("user/.cache/astra/datasets/thing/a.bin", "3", 1);
   assert_found(testing_path("extra"), "user/.cache/astra/datasets/thing/a.bin");
   testing_write("home/datasets/thing/a.bin", "2", 1);
@@ -38,6 +40,10 @@ static void test_bundled(void **state) {
 static void test_nothing(void **state) {
   (void)state;
   char *found;
+  assert_fails(data_paths_find("checkpoints", "vit-none", testing_path("absent"), &found), STATUS_BAD_USAGE,
+               "absent: there is no such directory");
+  assert_null(found);
+  assert_ok(files_make_dirs(testing_path("extra")));
   assert_fails(data_paths_find("checkpoints", "vit-none", testing_path("extra"), &found), STATUS_NOT_FOUND, "vit-none not found");
   assert_null(found);
   assert_non_null(strstr(status_message(), testing_path("extra/vit-none")));

@@ -1,4 +1,5 @@
 /* CIFAR's binary files through the front of the data sets: every byte of a record, names, and hostile files. */
+#include "base/files.h"
 #include "data/dataset.h"
 #include "data_testing.h"
 #include "unit/float_equal.h"
@@ -108,8 +109,11 @@ static void test_hostile_files(void **state) {
 static void test_not_found(void **state) {
   (void)state;
   Dataset *set;
-  assert_fails(dataset_open(&set, "cifar100", testing_path("nowhere"), DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
+  assert_fails(dataset_open(&set, "cifar100", testing_path("nowhere"), DATASET_TRAIN), STATUS_BAD_USAGE, "there is no such directory");
   assert_non_null(strstr(status_message(), testing_path("nowhere")));
+  assert_ok(files_make_dirs(testing_path("empty")));
+  assert_fails(dataset_open(&set, "cifar100", testing_path("empty"), DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
+  assert_non_null(strstr(status_message(), testing_path("empty")));
   assert_non_null(strstr(status_message(), "train.bin"));
   assert_fails(dataset_open(&set, "cifar100", NULL, DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
   assert_non_null(strstr(status_message(), "--data-dir"));
@@ -133,7 +137,8 @@ static void test_bundled_sample(void **state) {
   (void)state;
   Dataset *train, *test;
   assert_ok(dataset_open(&train, "cifar100-sample", NULL, DATASET_TRAIN));
-  assert_ok(dataset_open(&test, "cifar100-sample", testing_path("nowhere"), DATASET_TEST));
+  assert_ok(files_make_dirs(testing_path("none")));
+  assert_ok(dataset_open(&test, "cifar100-sample", testing_path("none"), DATASET_TEST));
   assert_int_equal(dataset_count(train), 2000);
   assert_int_equal(dataset_count(test), 500);
   assert_balanced(train, 20);

@@ -98,7 +98,7 @@ static void test_bad_names(void **state) {
                                       "synthetic:8x8:2:",  "synthetic:8y8:2",    "synthetic:8x8:2:8:8", "synthetic:99999999999x8:2"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     Dataset *set = (Dataset *)1;
-    assert_fails(dataset_open(&set, names[i], NULL, DATASET_TRAIN), STATUS_BAD_VALUE, "synthetic:WIDTHxHEIGHT:CLASSES");
+    assert_fails(dataset_open(&set, names[i], NULL, DATASET_TRAIN), STATUS_BAD_USAGE, "synthetic:WIDTHxHEIGHT:CLASSES");
     assert_null(set);
   }
 }

@@ -261,10 +261,13 @@ static void test_names(void **state) {
     assert_int_equal(dataset_check_name("nosuch", NULL), STATUS_BAD_USAGE);
     if (!strstr(status_message(), words)) fail_msg("\"%s\" does not name %s", status_message(), sets[i].name);
   }
-  refused("tsv:", DATASET_TRAIN, STATUS_BAD_VALUE, "a file is expected");
-  refused("tsv:x:text=", DATASET_TRAIN, STATUS_BAD_VALUE, "text=");
-  refused("tsv:x:text=1+2+3+4+5", DATASET_TRAIN, STATUS_BAD_VALUE, "1 to 4 columns");
-  refused("tsv:x:header=maybe", DATASET_TRAIN, STATUS_BAD_VALUE, "yes and no");
+  refused("tsv:", DATASET_TRAIN, STATUS_BAD_USAGE, "a file is expected");
+  refused("tsv:x:text=", DATASET_TRAIN, STATUS_BAD_USAGE, "text=");
+  refused("tsv:x:text=1+2+3+4+5", DATASET_TRAIN, STATUS_BAD_USAGE, "1 to 4 columns");
+  refused("tsv:x:header=maybe", DATASET_TRAIN, STATUS_BAD_USAGE, "yes and no");
+  refused("tsv:x:heading=no", DATASET_TRAIN, STATUS_BAD_USAGE, "If :heading=no is to be an option: behind a file of texts text=");
+  Dataset *images;
+  assert_fails(dataset_open(&images, "csv:x:label=2", NULL, DATASET_TRAIN), STATUS_BAD_USAGE, "behind a list of images none");
 }
 
 static void test_bad_rows(void **state) {

@@ -46,7 +46,12 @@ all=${address[a]},${address[b]},$third
 equal "one worker and the caller" 2 --peers "${address[a]}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
-[ -z "$v6" ] || equal "IPv6" 2 --peers "${v6#,}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+for transport in tcp "udp --reliability retransmit"; do
+  # shellcheck disable=SC2086
+  [ -z "$v6" ] || equal "IPv6, $transport" 2 --peers "${v6#,}" "${key[@]}" --transport $transport -- -c "$work/model" "${pictures[@]}"
+  # shellcheck disable=SC2086
+  [ -z "$v6" ] || equal "IPv6 beside IPv4, $transport" 3 --peers "${address[a]}$v6" "${key[@]}" --transport $transport -- -c "$work/model" "${pictures[@]}"
+done
 equal "3,1,1,1" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --split 3,1,1,1 "${pictures[@]}"
 grep -q '"fpar":0.3359375[,}]' "$work/out" || report "3,1,1,1: another attention rate"
 equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"

@@ -94,17 +94,17 @@ static struct sockaddr_un path_of(const Address *address) {
   return path;
 }
 
+bool address_number_is_local(const struct sockaddr *number) {
+  if (number->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)number)->sin_addr.s_addr) >> 24 == 127;
+  return number->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)number)->sin6_addr);
+}
+
 bool address_is_local(const Address *address) {
   struct addrinfo *list;
   if (address->on_disk) return true;
   if (resolve(address, true, &list) != STATUS_OK) return false;
   bool local = true;
-  for (const struct addrinfo *i = list; i && local; i = i->ai_next) {
-    const struct sockaddr *number = i->ai_addr;
-    local = number->sa_family == AF_INET
-                ? ntohl(((const struct sockaddr_in *)number)->sin_addr.s_addr) >> 24 == 127
-                : number->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)number)->sin6_addr);
-  }
+  for (const struct addrinfo *i = list; i && local; i = i->ai_next) local = address_number_is_local(i->ai_addr);
   freeaddrinfo(list);
   return local;
 }

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 enum { ADDRESS_NAME = 256, ADDRESS_TEXT = ADDRESS_NAME + 16, ADDRESS_SOCKETS = 4 };
 
@@ -23,6 +24,9 @@ const char *address_text(const Address *address, char text[ADDRESS_TEXT]);
 
 /* Whether only this machine can reach it: a UNIX socket, or a name that resolves to loopback addresses only. */
 bool address_is_local(const Address *address);
+
+/* The same of one number: 127.0.0.0/8 or ::1. */
+bool address_number_is_local(const struct sockaddr *number);
 
 /* Listens on every address that a name resolves to (at most ADDRESS_SOCKETS), all on one port. A stale socket at a path is replaced; the
  * new one has mode 0600. NOT_FOUND: the name does not resolve; IO names the address and the reason. */

@@ -3,6 +3,7 @@
  * the transport's. */
 #include "infer/cluster/peer_backend.h"
 #include "base/clock.h"
+#include "infer/cluster/address.h"
 #include "infer/transport/packet.h"
 #include "infer/transport/seal.h"
 #include "infer/wire.h"
@@ -432,7 +433,7 @@ static uint16_t get_port(const struct sockaddr_storage *address) {
 /* Where the channels' other ends are, and a socket that takes datagrams from all of them. */
 static Status open_socket(Agreement *m) {
   const BackendPeers *p = m->peers;
-  bool v6 = false, far = false;
+  bool v4 = false, v6 = false, far = false;
   for (int d = 0; d < p->nodes; d++) {
     struct sockaddr_storage *address = &m->all[d].address;
     socklen_t *bytes = &m->all[d].address_bytes;
@@ -446,21 +447,24 @@ static Status open_socket(Agreement *m) {
       ((struct sockaddr_in *)address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       *bytes = sizeof(struct sockaddr_in);
     }
+    v4 |= address->ss_family == AF_INET;
     v6 |= address->ss_family == AF_INET6;
-    far |= address->ss_family == AF_INET6 || ntohl(((struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 != 127;
+    far |= !address_number_is_local((struct sockaddr *)address);
   }
   for (int d = 0; d < p->nodes && v6; d++) { /* one socket for all peers: where need be as IPv4 within IPv6 */
     if (d == p->self || m->all[d].address.ss_family != AF_INET) continue;
-    struct sockaddr_in v4 = *(struct sockaddr_in *)&m->all[d].address;
-    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = v4.sin_port};
+    struct sockaddr_in number = *(struct sockaddr_in *)&m->all[d].address;
+    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = number.sin_port};
     mapped.sin6_addr.s6_addr[10] = mapped.sin6_addr.s6_addr[11] = 0xff;
-    memcpy(mapped.sin6_addr.s6_addr + 12, &v4.sin_addr, 4);
+    memcpy(mapped.sin6_addr.s6_addr + 12, &number.sin_addr, 4);
     memset(&m->all[d].address, 0, sizeof m->all[d].address);
     memcpy(&m->all[d].address, &mapped, sizeof mapped);
     m->all[d].address_bytes = sizeof mapped;
   }
   struct sockaddr_storage own = {.ss_family = v6 ? AF_INET6 : AF_INET};
-  if (!far) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  /* Other machines have no business with it; a socket for the loopbacks of both kinds cannot be bound to either. */
+  if (!far && !v6) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (!far && !v4 && v6) ((struct sockaddr_in6 *)&own)->sin6_addr = in6addr_loopback;
   m->socket = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (m->socket >= 0 && v6) setsockopt(m->socket, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
   socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);

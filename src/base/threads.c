@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_THREADS = 256, PAUSES_PER_LOOK = 16 };
+enum { PAUSES_PER_LOOK = 16 };
 static const double spin_seconds = 50e-6;
 
 typedef struct Job {
@@ -26,7 +26,7 @@ typedef struct Job {
 
 static struct Pool {
   int count; /* threads with the caller; 0 before the first start counts as 1 */
-  pthread_t workers[MAX_THREADS];
+  pthread_t workers[THREADS_MAX];
   bool spins, stopping;
   Job job;
   atomic_uint generation; /* moves on with every job */
@@ -178,12 +178,12 @@ Status threads_start(int count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   cpu_set_t allowed;
   const int all = allowed_cores(&allowed), cores = usable_cores(all);
-  if (count < 0 || count > MAX_THREADS) {
-    return status_set(STATUS_BAD_VALUE, "%d threads: 1 to %d are accepted, or 0 for one per core", count, MAX_THREADS);
+  if (count < 0 || count > THREADS_MAX) {
+    return status_set(STATUS_BAD_VALUE, "%d threads: 1 to %d are accepted, or 0 for one per core", count, THREADS_MAX);
   }
   threads_stop();
   pthread_once(&once, watch_forks);
-  if (count == 0) count = cores < MAX_THREADS ? cores : MAX_THREADS;
+  if (count == 0) count = cores < THREADS_MAX ? cores : THREADS_MAX;
   pool.spins = count <= cores;
   pool.stopping = false;
   atomic_store(&pool.generation, 0);

@@ -8,9 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Starts count - 1 workers; 0 means one thread for each core this process may use, and no more than
- * the cores whose time its control groups allow. Call once, before any use;
- * without it everything runs on the caller. */
+enum { THREADS_MAX = 256 };
+
+/* Starts count - 1 workers; 0 means one thread for each core this process may use, and no more than the cores whose time its control
+ * groups allow. BAD_VALUE: more than THREADS_MAX. Call once, before any use; without it everything runs on the caller. */
 Status threads_start(int count);
 void threads_stop(void);
 int threads_count(void); /* at least 1 */

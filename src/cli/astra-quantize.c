@@ -31,7 +31,7 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
        .help = "8 bits with a scale per output, or 4 bits with a scale per 32 inputs"},
       {OPTION_TEXT, "out", 'o', &q->out, "DIR", .help = "output directory (required)"},
       {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace an existing checkpoint"},
-      {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = THREADS_MAX, .help = "compute threads; 0: one per core"},
       {OPTION_FLAG, "json", 'j', &q->json, .help = "print one JSON object instead of text"},
       {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "warnings and errors only"},
       {.kind = OPTION_GROUP}};

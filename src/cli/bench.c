@@ -41,7 +41,7 @@ Status bench_run_parse(BenchRun *run, BenchModel *model, const Option *own, cons
   *run = (BenchRun){.seed = DEFAULT_SEED};
   const Option shared[] = {
       {OPTION_INT, "seed", 's', &run->seed, "N", .min = 0, .max = INT32_MAX, .help = "seed of random weights and inputs"},
-      {OPTION_INT, "threads", 't', &run->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &run->threads, "N", .min = 0, .max = THREADS_MAX, .help = "compute threads; 0: one per core"},
       {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_FLAG, "json", 'j', &run->json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
@@ -134,7 +134,7 @@ void bench_timing_json(const BenchTiming *timing, json_t *object) {
 
 /* The best of some matrix products and of passes over memory. */
 
-enum { MAX_NUMBERS = 1576 * 3072, RUNS = 2, MEMORY_RUNS = 2, LINE = 64, MAX_THREADS = 256 };
+enum { MAX_NUMBERS = 1576 * 3072, RUNS = 2, MEMORY_RUNS = 2, LINE = 64 };
 
 /* Read in whole and copied from one half to the other. Four times the last-level cache of a core complex of current servers: what stays in
  * the cache from one pass to the next does not count. sysconf's cache size is of no use here: virtual machines state that of the host. */
@@ -253,7 +253,7 @@ Status bench_peak_measure(BenchPeak *peak) {
 typedef struct Passage {
   const uint64_t *from;
   uint64_t *to; /* NULL: read alone */
-  uint64_t seen[MAX_THREADS];
+  uint64_t seen[THREADS_MAX];
 } Passage;
 
 /* Items are cache lines. Two streams a thread were measured to be faster than one, four or eight. */
@@ -264,7 +264,7 @@ static void read_lines(void *context, int64_t begin, int64_t end, int thread) {
   const uint64_t *first = p->from + 8 * begin, *second = first + 8 * half;
   for (int64_t at = 0; at < 8 * half; at += 8)
     for (int i = 0; i < 8; i++) seen[i] |= first[at + i] | second[at + i];
-  for (int i = 0; i < 8; i++) p->seen[thread % MAX_THREADS] |= seen[i]; /* keeps the loads from being optimised away */
+  for (int i = 0; i < 8; i++) p->seen[thread % THREADS_MAX] |= seen[i]; /* keeps the loads from being optimised away */
 }
 
 /* The same with the widest vectors that the processor has, where there are kernels with them. */
@@ -273,7 +273,7 @@ static void read_products(void *context, int64_t begin, int64_t end, int thread)
   const int64_t half = (end - begin) / 2;
   const real *first = (const real *)(p->from + 8 * begin);
   const real sum = kernels()->dot(half * (int64_t)(LINE / sizeof(real)), first, first + half * (int64_t)(LINE / sizeof(real)));
-  p->seen[thread % MAX_THREADS] |= sum != 0;
+  p->seen[thread % THREADS_MAX] |= sum != 0;
 }
 
 static void copy_lines(void *context, int64_t begin, int64_t end, int thread) {

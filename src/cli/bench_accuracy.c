@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/bench_experiment.h"
 #include "cli/bench_figure.h"
@@ -910,7 +911,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_FLAG, "list", 0, &c.list, .help = "print the experiments, or the rows of --table, and what of them is made; stop"},
       {OPTION_FLAG, "dry-run", 0, &c.dry_run, .help = "print the command lines and stop"},
       {OPTION_TEXT, "data-dir", 0, &c.data_dir, "DIR", .help = "directory searched first for data sets; {data} in experiments"},
-      {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = 256, .help = "training threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = THREADS_MAX, .help = "training threads; 0: one per core"},
       {OPTION_GROUP, .help = "Results"},
       {OPTION_TEXT, "out", 'o', &c.choice.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
       {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},

@@ -4,6 +4,7 @@
  * (astra-bench latency does). */
 #include "base/clock.h"
 #include "base/printable.h"
+#include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
@@ -233,7 +234,7 @@ static Status run_quantize(int argc, char **argv) {
        .help = "number of nodes for ASTRA; 0: as many as it was trained for"},
       {OPTION_GROUP, .help = "Measuring:"},
       {OPTION_INT, "repeats", 0, &bench.repeats, "N", .min = 1, .max = BENCH_REPEATS_MAX, .help = "timed requests of one image or window"},
-      {OPTION_INT, "threads", 't', &bench.threads, "N", .min = 0, .max = 256,
+      {OPTION_INT, "threads", 't', &bench.threads, "N", .min = 0, .max = THREADS_MAX,
        .help = "threads per node; 0: one, or all cores for a single node"},
       {OPTION_FLAG, "json", 'j', &bench.json, .help = "print one JSON object instead of text"},
       {.kind = OPTION_GROUP}};

@@ -2,6 +2,7 @@
 #include "cli/infer_settings.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/network_options.h"
 #include "data/data_paths.h"
@@ -232,7 +233,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_INT, "max-context", 0, &s->context, "N", .min = 0, .max = 1e9,
         .help = "maximum tokens per text, new ones included (texts to classify are cut); 0: the model's context"}},
       {EVERY,
-       {OPTION_INT, "threads", 't', &s->threads, "N", .min = 0, .max = 256,
+       {OPTION_INT, "threads", 't', &s->threads, "N", .min = 0, .max = THREADS_MAX,
         .help = "threads per node; 0: one, or all cores for a single node and for this device with --peers"}},
       {EVERY,
        {OPTION_TIMEOUT, "timeout", 0, &s->timeout, "TIME", .min = 0.1, .max = 86400, .help = "fail if a node is silent for this long"}},
@@ -289,11 +290,11 @@ static void set_defaults(InferSettings *s, InferCommand command) {
 
 enum { STRATEGY_ROWS = 3 };
 static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
-  const Option table[STRATEGY_ROWS] = {
-      {OPTION_GROUP, .help = "Strategy:"},
-      {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = strategy_list("|", false, s->strategies),
-       .help = "astra, or one of the baselines it is compared with"},
-      {OPTION_INT, "retained", 0, &s->retained, "N", .min = 1, .max = 255, .help = "blocks that bp-ag and bp-sp compute in full"}};
+  const Option table[STRATEGY_ROWS] = {{OPTION_GROUP, .help = "Strategy:"},
+                                       {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = strategy_list("|", false, s->strategies),
+                                        .help = "astra, or one of the baselines it is compared with"},
+                                       {OPTION_INT, "retained", 0, &s->retained, "N", .min = 1, .max = CONFIG_BLOCKS_MAX,
+                                        .help = "blocks that bp-ag and bp-sp compute in full"}};
   memcpy(rows, table, sizeof table);
   return STRATEGY_ROWS;
 }

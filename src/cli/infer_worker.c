@@ -1,6 +1,7 @@
 /* This machine as a device of clusters that others lead, and the key that all devices of a cluster share. */
 #include "base/log.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
@@ -74,7 +75,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
       {OPTION_CHOICE, "precision", 0, &w->precision, .choices = WEIGHTS_PRECISIONS,
        .help = "precision of products and activations, as the leader's; auto: bf16 where it is faster"},
       {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
-      {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = THREADS_MAX, .help = "compute threads; 0: one per core"},
       {OPTION_FLAG, "drafts", 0, &w->drafts,
        .help = "hold a copy of a language model in 4 bits, to draft tokens for other devices while there is nothing to do (astra-serve)"},
   };

@@ -1,6 +1,7 @@
 /* The command line of training: see train_options.h. */
 #include "cli/train_options.h"
 #include "base/files.h"
+#include "base/threads.h"
 #include "cli/cli.h"
 #include "data/data_paths.h"
 #include "data/text/text_perplexity.h"
@@ -37,7 +38,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "directory searched first for data sets"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM",
        .help = "initial weights: directory, .safetensors or GGUF file, installed checkpoint, random, mimetic"},
-      {OPTION_INT, "blocks", 0, &t->blocks, "N", .min = 0, .max = 1024,
+      {OPTION_INT, "blocks", 0, &t->blocks, "N", .min = 0, .max = CONFIG_BLOCKS_MAX,
        .help = "number of blocks when training from scratch; 0: the model's"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .min = 0, .max = 4096, .help = "image side in pixels; 0: the model's"},
       {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "output directory for the checkpoint (default: runs/MODEL-DATASET-gG)"},
@@ -57,7 +58,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "tuned: --prediction --distill 0.5 --distill-hidden 1 for pretrained models, site x"},
       {OPTION_FLAG, "rotation", 0, &t->rotation, .help = "quantise tokens in a basis of independent, equally hard groups"},
       {OPTION_FLAG, "prediction", 0, &t->prediction, .help = "quantise only what the previous block does not predict; implies --rotation"},
-      {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = 1024,
+      {OPTION_INT, "exchange-blocks", 0, &t->exchange_blocks, "N", .min = 0, .max = CONFIG_BLOCKS_MAX,
        .help = "images: only the first N blocks exchange codes; 0: all; auto: --recipe"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "token counts for --map fixed: 28,12,12,12"},
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
@@ -134,7 +135,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
       {OPTION_REAL, "distill-hidden", 0, &t->distill_hidden, "WEIGHT", .min = 0, .max = 1e6,
        .help = "weight of the hidden-state loss against a teacher; auto: --recipe"},
       {OPTION_TEXT, "teacher", 0, &t->teacher, "DIR", .help = "plain model to distil from (default: the weights the run starts from)"},
-      {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = 1024,
+      {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = MODEL_ADAPTERS_RANK_MAX,
        .help = "rank of low-rank adapters; the weights are frozen; 0: train all weights"},
       {OPTION_REAL, "lora-alpha", 0, &t->lora_alpha, "ALPHA", .min = 0, .max = 1e6,
        .help = "adapter scale is ALPHA / RANK; 0: ALPHA = 2 RANK"},
@@ -156,7 +157,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "stop after N evaluations without improvement; 0: never"},
       {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "data type of the exported weights"},
       {OPTION_INT, "seed", 's', &t->seed, "N", .min = 0, .max = 9e15, .help = "random seed; same seed and threads, same result"},
-      {OPTION_INT, "threads", 't', &t->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "threads", 't', &t->threads, "N", .min = 0, .max = THREADS_MAX, .help = "compute threads; 0: one per core"},
       {OPTION_INT, "workers", 0, &t->workers, "N", .min = 1, .max = 64, .help = "threads that load images"},
       {OPTION_FLAG, "dry-run", 0, &command->dry_run,
        .help = "report parameters, memory, FLOPs, bits and time, and show the first batch, without training"},

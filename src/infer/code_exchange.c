@@ -687,9 +687,9 @@ Status code_exchange_init(CodeExchange *ex, const CodeExchangeSetup *setup) {
   const Exchange exchange = {.begin = begin, .finish = finish, .know = setup->first ? know : NULL, .pass = pass, .parts = 1};
   *ex = (CodeExchange){.exchange = exchange, .setup = *setup, .fault = -1};
   ex->exchange.whole_rows = setup->whole_rows;
-  if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
-    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
-                      setup->sites, parts_of(setup), PACKET_SITES, MAX_PARTS);
+  if (setup->blocks > PACKET_BLOCKS || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
+    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most %d, %d and %d", setup->blocks,
+                      setup->sites, parts_of(setup), PACKET_BLOCKS, PACKET_SITES, MAX_PARTS);
   if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
   if (!setup->whole_rows) ex->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);

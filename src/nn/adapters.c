@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TARGETS = 7, MAX_RANK = 1024 };
+enum { TARGETS = 7 };
 
 static const char *const target_names[TARGETS] = {"query", "key", "value", "output", "gate", "up", "down"};
 
@@ -61,9 +61,9 @@ static int64_t inputs(Model *model, const Projection *projection) {
 Status model_add_adapters(Model *model, int rank, double alpha, const char *targets) {
   const ParamSet *set = &model->params;
   bool wanted[TARGETS] = {false};
-  if (rank < 1 || rank > MAX_RANK || rank > model->config.width)
+  if (rank < 1 || rank > MODEL_ADAPTERS_RANK_MAX || rank > model->config.width)
     return status_set(STATUS_BAD_VALUE, "adapters of rank %d: 1 to %d are accepted, and no more than the model's width %lld", rank,
-                      (int)MAX_RANK, (long long)model->config.width);
+                      (int)MODEL_ADAPTERS_RANK_MAX, (long long)model->config.width);
   if (!(alpha > 0 && isfinite(alpha))) return status_set(STATUS_BAD_VALUE, "alpha %g of adapters: a positive number is accepted", alpha);
   if (model->adapters_first > 0 || set->values || set->frozen_values)
     return status_set(STATUS_BAD_VALUE, "adapters are added once, before the parameters have memory");

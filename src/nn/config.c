@@ -50,7 +50,7 @@ const char *config_preset_names(void) {
 
 /* The paper's settings, without groups: a plain model until they are chosen. */
 static const AstraConfig paper_settings = {.groups = 0,
-                                           .codebook_size = 1024,
+                                           .codebook_size = CONFIG_CODEBOOK_SIZE,
                                            .devices = 4,
                                            .devices_min = 4,
                                            .site = SITE_X,
@@ -202,7 +202,7 @@ static Status check_astra(const ModelConfig *config) {
   int64_t width = config_site_width(config);
   TRY(check_range("astra.groups", astra->groups, 0, width));
   TRY(check_range("astra.codebook_size", astra->codebook_size, 2, 65536));
-  TRY(check_range("astra.devices", astra->devices, 1, 1024));
+  TRY(check_range("astra.devices", astra->devices, 1, TOKEN_MAP_DEVICES));
   TRY(check_range("astra.devices (least)", astra->devices_min, 1, astra->devices));
   TRY(check_real("astra.commitment_weight", astra->commitment_weight, 0, 1e6));
   TRY(check_real("astra.noise", astra->noise, 0, 1e6));
@@ -261,7 +261,7 @@ Status config_check(const ModelConfig *config) {
   const Activation activation = config->activation;
   const bool llama = config->kind == MODEL_LLAMA;
   TRY(check_range(names->width, config->width, 1, 65536));
-  TRY(check_range(names->blocks, config->blocks, 1, 1024));
+  TRY(check_range(names->blocks, config->blocks, 1, CONFIG_BLOCKS_MAX));
   TRY(check_range(names->heads, config->heads, 1, config->width));
   TRY(check_divides(names->heads, config->heads, names->width, config->width));
   TRY(check_range("num_key_value_heads", config->kv_heads, 1, config->heads));

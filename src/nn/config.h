@@ -12,7 +12,12 @@
 typedef enum ModelKind { MODEL_VIT, MODEL_GPT2, MODEL_LLAMA } ModelKind;
 typedef enum Site { SITE_X, SITE_KV } Site;
 
-enum { CONFIG_RATES = 16, CONFIG_RATES_TEXT = 224 };
+enum {
+  CONFIG_RATES = 16,
+  CONFIG_RATES_TEXT = 224,
+  CONFIG_BLOCKS_MAX = 1024,
+  CONFIG_CODEBOOK_SIZE = 1024 /* the paper's K, where nothing says another */
+};
 
 typedef struct AstraConfig {
   int groups;              /* G of the bit rate in use; 0: a plain model */

@@ -38,7 +38,9 @@ Status model_initialise_mimetic(Model *model, Rng *rng);
  * called before the parameters have memory; then param_allocate, model_initialise_adapters (A random, B 0: the model computes the same as
  * before) and checkpoint_map_params or, with param_allocate_frozen, checkpoint_load_params. targets: "all", "attention", "mlp", or a list
  * of "query", "key", "value", "output", "gate", "up", "down" with commas between; a target that the model does not have, a rank outside 1
- * to 1024 (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
+ * to MODEL_ADAPTERS_RANK_MAX (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it
+ * writes. */
+enum { MODEL_ADAPTERS_RANK_MAX = 1024 };
 Status model_add_adapters(Model *model, int rank, double alpha, const char *targets);
 void model_initialise_adapters(Model *model, Rng *rng);
 bool model_is_adapter(const Model *model, size_t index); /* parameter `index` is an A or a B */

@@ -27,9 +27,9 @@ static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
   if (options->devices_min < 1 || options->devices_min > options->devices_max)
     return status_set(STATUS_BAD_VALUE, "devices %d-%d: a range from at least 1 upwards is accepted", options->devices_min,
                       options->devices_max);
-  if (options->devices_max > DEVICE_MAP_MAX || options->devices_max > tokens)
+  if (options->devices_max > TOKEN_MAP_DEVICES || options->devices_max > tokens)
     return status_set(STATUS_BAD_VALUE, "%d devices: at most %lld are accepted here, as every device needs one of the %lld tokens",
-                      options->devices_max, (long long)(tokens < DEVICE_MAP_MAX ? tokens : DEVICE_MAP_MAX), (long long)tokens);
+                      options->devices_max, (long long)(tokens < TOKEN_MAP_DEVICES ? tokens : TOKEN_MAP_DEVICES), (long long)tokens);
   if (options->counts == COUNTS_FIXED && (options->devices_min != options->devices_max || !options->fixed))
     return status_set(STATUS_BAD_VALUE, "fixed token counts need one number of devices, not %d-%d", options->devices_min,
                       options->devices_max);
@@ -41,7 +41,7 @@ static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
 
 static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int devices, Rng *rng, int64_t *counts) {
   if (options->counts == COUNTS_DIRICHLET) { /* proportions: gamma variates of which only the ratios count */
-    double weights[DEVICE_MAP_MAX];
+    double weights[TOKEN_MAP_DEVICES];
     const double min = 1e-290; /* a small concentration underflows to 0; large enough that T / min is finite */
     for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, options->concentration), min);
     return layout_weighted_counts(tokens, devices, weights, counts);
@@ -54,7 +54,7 @@ static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int d
 Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
                        int32_t *order_buffer) {
   TRY(check_options(options, tokens));
-  int64_t counts[DEVICE_MAP_MAX];
+  int64_t counts[TOKEN_MAP_DEVICES];
   int devices = options->devices_min + (int)rng_below(rng, (uint64_t)(options->devices_max - options->devices_min) + 1);
   TRY(draw_counts(options, tokens, devices, rng, counts));
   /* Fixed counts come from a user: unchecked they could run the sorting beyond the buffer. */
@@ -68,10 +68,10 @@ Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_tok
 }
 
 Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer) {
-  int64_t counts[DEVICE_MAP_MAX], side = config_is_decoder(config) ? 0 : config->image / config->patch;
-  if (devices < 1 || devices > DEVICE_MAP_MAX || devices > tokens)
+  int64_t counts[TOKEN_MAP_DEVICES], side = config_is_decoder(config) ? 0 : config->image / config->patch;
+  if (devices < 1 || devices > TOKEN_MAP_DEVICES || devices > tokens)
     return status_set(STATUS_BAD_VALUE, "%d devices for %lld tokens: every device needs one, and at most %d are accepted", devices,
-                      (long long)tokens, DEVICE_MAP_MAX);
+                      (long long)tokens, TOKEN_MAP_DEVICES);
   layout_even_counts(tokens, devices, counts);
   if (side > 0) TRY(token_map_order(&config->astra.layout, side, side, devices, counts, order_buffer));
   return layout_build(layout, tokens, devices, counts, side > 0 ? order_buffer : NULL, config->astra.class_token, -1);

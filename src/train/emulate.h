@@ -23,8 +23,6 @@ typedef struct TokenLoss {
 /* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
  * the runner places tokens. */
 
-enum { DEVICE_MAP_MAX = 1024 }; /* devices of a map */
-
 typedef enum MapCounts { COUNTS_EVEN, COUNTS_FIXED, COUNTS_DIRICHLET } MapCounts;
 typedef struct DeviceMapOptions {
   int devices_min, devices_max; /* N is drawn uniformly from the range */

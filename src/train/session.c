@@ -252,7 +252,7 @@ void session_defaults(TrainOptions *options) {
                             .accumulate = 1,
                             .warmup = SESSION_AUTO,
                             .augment = "crop",
-                            .entries = 1024,
+                            .entries = CONFIG_CODEBOOK_SIZE,
                             .devices = {4, 4},
                             .map = SESSION_MAP_AUTO,
                             .site = SESSION_SITE_AUTO,

@@ -178,10 +178,10 @@ static int sites_of(const PlanCase *plan) {
 
 static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   bool causal = config_is_decoder(plan->config);
-  BlockCost cost[256];
+  BlockCost cost[PACKET_BLOCKS];
   MessageSize sent[MAX_PARTS];
   uint64_t senders[MAX_PARTS] = {0};
-  if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
+  if (plan->config->blocks > PACKET_BLOCKS) return status_set(STATUS_UNSUPPORTED, "a plan is for %d blocks at most", PACKET_BLOCKS);
   for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
   const bool codes = strategy_facts(plan->strategy)->sends_codes;
   const double whole = cost_of(plan, device, false).sent_bits / (double)plan->counts[device] / sites_of(plan); /* of a token */
@@ -714,7 +714,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   const int rates = config_rates(setup->config); /* 0 of a plain model, which is planned as if it had been trained for these groups */
   ModelConfig config = *setup->config;           /* labels are shared, not owned */
   config.astra.groups = groups;
-  if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
+  if (config.astra.codebook_size == 0) config.astra.codebook_size = CONFIG_CODEBOOK_SIZE;
   if (strategy == STRATEGY_ASTRA && config.astra.site == SITE_X && groups > 0)
     table_blocks = (int)kv_tables_room(&config, groups, config.astra.codebook_size, setup->table_bytes / (rates > 1 ? rates : 1));
   *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};

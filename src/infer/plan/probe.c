@@ -143,7 +143,8 @@ static void run_small(Probe *probe, Tensor *inputs[4]) {
 /* Rows of all blocks' tables, or as many as make up WEIGHT_BYTES. */
 static double prepare_table(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
-  int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1, entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : 1024;
+  int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1,
+          entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : CONFIG_CODEBOOK_SIZE;
   int64_t width = 2 * config_kv_width(c), max = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
   int64_t rows = config_end_coded(c) * groups * entries;
   inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < max ? rows : max, width});
@@ -220,7 +221,8 @@ static Status measure_all(Probe *probe, DeviceProfile *profile) {
 static Status open_codebook(Probe *probe) {
   const AstraConfig *astra = &probe->config->astra;
   int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, groups = astra->groups > 0 ? astra->groups : 1;
-  TRY(codebook_init(&probe->book, groups, astra->codebook_size > 0 ? astra->codebook_size : 1024, config_site_width(probe->config), NULL));
+  TRY(codebook_init(&probe->book, groups, astra->codebook_size > 0 ? astra->codebook_size : CONFIG_CODEBOOK_SIZE,
+                    config_site_width(probe->config), NULL));
   for (int64_t i = 0; i < probe->book.entries * probe->book.width; i++) probe->book.codewords[i] = (real)(rng_uniform(&probe->rng) - 0.5);
   codebook_refresh(&probe->book);
   probe->scratch = malloc(codebook_assign_scratch(&probe->book, rows));

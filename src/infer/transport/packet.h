@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PACKET_HEADER = 12, MAX_PACKETS = 1024 /* of a message */, MAX_PARTS = 16, PACKET_SITES = 16 };
+enum { PACKET_HEADER = 12, MAX_PACKETS = 1024 /* of a message */, MAX_PARTS = 16, PACKET_SITES = 16, PACKET_BLOCKS = 255 };
 
 typedef enum PacketType {
   PACKET_CODES,  /* the codes of its tokens: packed, or with PACKET_CODED entropy-coded where that is shorter */

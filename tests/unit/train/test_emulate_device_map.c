@@ -203,7 +203,7 @@ static void bad_options_are_refused(void **state) {
   assert_refused(&(DeviceMapOptions){.devices_min = 2, .devices_max = 9}, 8);
   assert_refused(&(DeviceMapOptions){.devices_min = 0, .devices_max = 4}, 8);
   assert_refused(&(DeviceMapOptions){.devices_min = 5, .devices_max = 4}, 8);
-  assert_refused(&(DeviceMapOptions){.devices_min = 2, .devices_max = DEVICE_MAP_MAX + 1}, 1 << 20);
+  assert_refused(&(DeviceMapOptions){.devices_min = 2, .devices_max = TOKEN_MAP_DEVICES + 1}, 1 << 20);
   assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);
   assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, beyond, 0, true, {0}, 0}, TOKENS);
   assert_refused(&(DeviceMapOptions){2, 3, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);

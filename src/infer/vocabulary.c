@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer, rounded up to a multiple of a power of two */
-
 static Status add_end(Vocabulary *v, int64_t id) {
   for (int i = 0; i < v->ends; i++) {
     if (v->end[i] == id) return STATUS_OK;
@@ -29,7 +27,7 @@ Status vocabulary_open(Vocabulary *v, const char *directory, const ModelConfig *
   if (status == STATUS_NOT_FOUND) status = status_wrap(status, "%s: a language model needs its tokenizer beside it", directory);
   if (status != STATUS_OK) return status;
   v->count = tokenizer_count(v->tokenizer);
-  if (v->count > config->vocabulary || config->vocabulary - v->count >= PADDING_MAX) {
+  if (!tokenizer_fits(v->tokenizer, config->vocabulary)) {
     status = status_set(STATUS_BAD_VALUE,
                         "%s: the tokenizer has %lld tokens, the model a vocabulary of %lld: they do not belong together; put the model's "
                         "own tokenizer files there",

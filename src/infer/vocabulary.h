@@ -14,8 +14,8 @@ typedef struct Vocabulary {
   int ends;
 } Vocabulary;
 
-/* The tokenizer beside a checkpoint. NOT_FOUND says where it was looked for and what to do; BAD_VALUE: it has other tokens than the model,
- * whose table may be up to 255 rows longer. *vocabulary is empty after a failure, as after vocabulary_close. */
+/* The tokenizer beside a checkpoint. NOT_FOUND says where it was looked for and what to do; BAD_VALUE: it does not fit the
+ * model (tokenizer_fits). *vocabulary is empty after a failure, as after vocabulary_close. */
 Status vocabulary_open(Vocabulary *vocabulary, const char *directory, const ModelConfig *config);
 void vocabulary_close(Vocabulary *vocabulary); /* accepts a zeroed one */
 

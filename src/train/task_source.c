@@ -65,8 +65,6 @@ Status task_source_show_excerpt(const char *what, const char *text, size_t size,
 
 /* ---- the tokenizer of a run */
 
-enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer than the vocabulary, to fill a multiple of a power of two */
-
 /* The tokenizer at a path, and of a GGUF file what a chat needs: read now, so that a template that cannot be kept is refused before the
  * work. */
 static Status open_at(Session *session, const char *path) {
@@ -142,7 +140,7 @@ Status task_source_configure_tokens(const Session *session, ModelConfig *config)
     config->begin_id = -1;
     config->end_ids = 0;
   }
-  if (count > config->vocabulary || config->vocabulary - count >= PADDING_MAX)
+  if (!tokenizer_fits(tokenizer, config->vocabulary))
     return status_set(STATUS_BAD_VALUE,
                       "the tokenizer%s%s has %lld tokens, but the model %s has a vocabulary of %lld: they do not belong together; give the "
                       "model's own with --tokenizer, or train from scratch with --init random",

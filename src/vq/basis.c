@@ -346,17 +346,8 @@ static double norm(int64_t count, const double *x) {
 /* to = C_X^ + the positive part of C_X - C_X^. difference [W, W] is scratch. */
 static Status restore(const Moments *m, double *difference, double *to) {
   int64_t width = m->width;
-  double *values = malloc((size_t)width * sizeof *values);
-  if (values == NULL) return status_no_memory(NULL, "eigenvalues");
   for (int64_t i = 0; i < width * width; i++) difference[i] = m->all[i] - m->quantised_covariance[i], to[i] = m->quantised_covariance[i];
-  Status status = eigen_symmetric(width, difference, values); /* row k is the vector of value k */
-  for (int64_t k = 0; status == STATUS_OK && k < width; k++) {
-    const double *vector = difference + k * width;
-    for (int64_t i = 0; values[k] > 0 && i < width; i++)
-      for (int64_t j = 0; j < width; j++) to[i * width + j] += values[k] * vector[i] * vector[j];
-  }
-  free(values);
-  return status;
+  return eigen_add_positive_part(width, difference, to);
 }
 
 /* The noise has the mean of R, so that X~ has that of X. */

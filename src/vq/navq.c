@@ -155,15 +155,12 @@ static void factor_range(void *context, int64_t begin, int64_t end, int thread) 
 
 /* to [n, n] = from without its negative eigenvalues. False without memory, or where a number is not finite. */
 static bool positive_part(int64_t n, const real *from, real *to) {
-  double *vectors = malloc((size_t)((n + 1) * n) * sizeof *vectors), *values = vectors + n * n;
-  if (vectors == NULL) return false;
-  for (int64_t i = 0; i < n * n; i++) vectors[i] = (double)from[i];
-  const bool found = eigen_symmetric(n, vectors, values) == STATUS_OK;
-  memset(to, 0, (size_t)(n * n) * sizeof *to);
-  for (int64_t k = 0; found && k < n; k++) /* of rising values: the positive ones come last */
-    for (int64_t i = 0; values[k] > 0 && i < n; i++)
-      for (int64_t j = 0; j < n; j++) to[i * n + j] += (real)(values[k] * vectors[k * n + i] * vectors[k * n + j]);
-  free(vectors);
+  double *part = calloc((size_t)(2 * n * n), sizeof *part), *scratch = part + n * n;
+  if (part == NULL) return false;
+  for (int64_t i = 0; i < n * n; i++) scratch[i] = (double)from[i];
+  const bool found = eigen_add_positive_part(n, scratch, part) == STATUS_OK;
+  for (int64_t i = 0; found && i < n * n; i++) to[i] = (real)part[i];
+  free(part);
   return found;
 }
 

@@ -32,3 +32,16 @@ Status eigen_symmetric(int64_t count, double *a, double *values) {
   }
   return STATUS_OK;
 }
+
+Status eigen_add_positive_part(int64_t n, double *a, double *to) {
+  double *values = malloc((size_t)n * sizeof *values);
+  if (values == NULL) return status_no_memory(NULL, "eigenvalues");
+  const Status status = eigen_symmetric(n, a, values);
+  for (int64_t k = 0; status == STATUS_OK && k < n; k++) { /* row k of a is the vector of value k */
+    const double *vector = a + k * n;
+    for (int64_t i = 0; values[k] > 0 && i < n; i++)
+      for (int64_t j = 0; j < n; j++) to[i * n + j] += values[k] * vector[i] * vector[j];
+  }
+  free(values);
+  return status;
+}

@@ -10,4 +10,8 @@
  * or none are found; UNSUPPORTED: n is above 32,766. */
 Status eigen_symmetric(int64_t n, double *a, double *values);
 
+/* to [n, n] += a [n, n], symmetric, without its negative eigenvalues: the nearest positive semidefinite matrix (Higham, 1988). a is
+ * overwritten. Errors as above, and NO_MEMORY; `to` is as before then. */
+Status eigen_add_positive_part(int64_t n, double *a, double *to);
+
 #endif

@@ -270,6 +270,11 @@ Status tokenizer_finish(Tokenizer **tokenizer, Status status, const char *path) 
 
 int64_t tokenizer_count(const Tokenizer *tokenizer) { return tokenizer->pieces.count; }
 
+bool tokenizer_fits(const Tokenizer *tokenizer, int64_t rows) {
+  enum { PADDING_MAX = 256 };
+  return rows >= tokenizer_count(tokenizer) && rows - tokenizer_count(tokenizer) < PADDING_MAX;
+}
+
 int32_t tokenizer_begin(const Tokenizer *tokenizer) { return tokenizer->begin; }
 
 int32_t tokenizer_end(const Tokenizer *tokenizer) { return tokenizer->end; }

@@ -34,6 +34,10 @@ void tokenizer_close(Tokenizer *tokenizer); /* accepts NULL */
 
 int64_t tokenizer_count(const Tokenizer *tokenizer); /* ids are 0 .. count - 1 */
 
+/* Whether it can be that of a model whose table of tokens has `rows` rows: as many as ids, or up to 255 more, which fill a multiple of a
+ * power of two. */
+bool tokenizer_fits(const Tokenizer *tokenizer, int64_t rows);
+
 /* Appends the ids of text [bytes] to out. `special`: where the text of a special token stands, that token is meant; otherwise it is text
  * like any other. Added tokens that the files call not special are meant in any case. No token for begin or end is added. After a failure
  * (NO_MEMORY, BAD_VALUE) out is as before. */

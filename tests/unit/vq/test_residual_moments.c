@@ -48,6 +48,21 @@ static void eigenvalues(void **state) {
   assert_non_null(strstr(status_message(), "a matrix of 32767 columns: at most 32766"));
 }
 
+/* The same axes with the negative values gone, on top of what is there. */
+static void positive_parts(void **state) {
+  (void)state;
+  enum { N = 21 };
+  double values[N], kept[N], c[N * N], want[N * N], sum[N * N];
+  for (int i = 0; i < N; i++) values[i] = i % 3 == 0 ? 0 : (double)i / 4 - 2, kept[i] = fmax(values[i], 0);
+  turned(N, values, 5, c), turned(N, kept, 5, want);
+  for (int i = 0; i < N * N; i++) sum[i] = i;
+  assert_int_equal(eigen_add_positive_part(N, c, sum), STATUS_OK);
+  for (int i = 0; i < N * N; i++) CHECK_NEAR(sum[i] - i, want[i], 1e-12 * N * N);
+  c[3] = INFINITY, sum[0] = 7;
+  assert_int_equal(eigen_add_positive_part(N, c, sum), STATUS_NUMERIC);
+  assert_true(sum[0] == 7);
+}
+
 /* Covariances with the same axes: the sum of (s1 - s2)^2. Some axes have no variance. */
 static void same_axes(void **state) {
   (void)state;
@@ -156,8 +171,9 @@ static void one_group_and_many(void **state) {
 
 int main(void) {
   matmul_start();
-  const struct CMUnitTest tests[] = {cmocka_unit_test(eigenvalues),        cmocka_unit_test(same_axes),
-                                     cmocka_unit_test(other_axes),         cmocka_unit_test(what_is_known_counts),
-                                     cmocka_unit_test(two_groups_by_hand), cmocka_unit_test(one_group_and_many)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(eigenvalues),       cmocka_unit_test(positive_parts),       cmocka_unit_test(same_axes),
+      cmocka_unit_test(other_axes),        cmocka_unit_test(what_is_known_counts), cmocka_unit_test(two_groups_by_hand),
+      cmocka_unit_test(one_group_and_many)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

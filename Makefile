@@ -75,14 +75,15 @@ $(DEPS): tools/deps.sh
 	@touch $@
 
 # Make compares times alone. What it cannot see change stands in files that are written only where their content is another: how everything is
-# compiled, but for the packages that were found and the flags of single files; which sources each folder has, as a library would keep what was
+# compiled, with a sum over the lines here that say so, but not the packages that were found; which sources each folder has, as a library would keep what was
 # removed; and the commit that results of experiments name, none outside of a git checkout, and also where another user runs make than owns
 # the checkout (su -c 'make install').
 FOLDERS := base autograd vq nn data train infer serve
 SOURCES := $(sort $(shell find src/ -name '*.c'))
 PAGE_FILES := $(sort $(wildcard src/serve/page/*))
 COMMIT := $(shell [ -e .git ] && git -c safe.directory='$(CURDIR)' describe --always --dirty --exclude='*' 2>/dev/null)
-now_flags = $(CC) $(ALL_CFLAGS) $(LDFLAGS)
+FLAG_LINES := $(shell grep -e FLAGS -e LIBS $(firstword $(MAKEFILE_LIST)) | cksum)
+now_flags = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(FLAG_LINES)
 now_page = $(PAGE_FILES)
 now_commit = $(COMMIT)
 $(foreach folder,$(FOLDERS) cli,$(eval now_sources-$(folder) = $(filter src/$(folder)/%,$(SOURCES))))

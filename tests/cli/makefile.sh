@@ -27,6 +27,9 @@ builds "another number of jobs, and whole commands" "" JOBS=3 V=1
 builds "other flags" "libbase.a libvq.a one.o three.o two.o" CFLAGS="-O1 -DWORD='\"a word\"'"
 builds "the same flags" "" CFLAGS="-O1 -DWORD='\"a word\"'"
 builds "warnings as errors" "libbase.a libvq.a one.o three.o two.o" CI=1
+rm tree/Makefile
+sed 's/^%\/lowbit_avx2.o: FILE_FLAGS := .*/& -O1/' "$root/Makefile" >tree/Makefile
+builds "a Makefile with other flags of a file" "libbase.a libvq.a one.o three.o two.o" CI=1
 rm tree/src/base/two.c
 builds "a source less" "libbase.a" CI=1
 [ "$(ar t tree/build/float/libbase.a)" = one.o ] || report "the library has $(ar t tree/build/float/libbase.a | xargs)"

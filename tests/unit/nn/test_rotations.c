@@ -50,6 +50,24 @@ static Tensor *encode(Model *model, SmallRun *run, int devices, Exchange *exchan
   return x;
 }
 
+static void set_rotations(Model *model, const double *to, const double *from, const double *mean) {
+  for (int block = 0; block < SMALL_BLOCKS; block++)
+    for (int site = 0; site < config_sites(model_config(model)); site++)
+      assert_int_equal(model_set_rotation(model, block, site, to, from, mean), STATUS_OK);
+}
+
+/* turned = to (x - mean), rows of n numbers each. */
+static void assert_turned(const Tensor *x, const Tensor *turned, int n, const double *to, const double *mean) {
+  const int64_t rows = tensor_count(x) / n;
+  assert_true(rows > 1 && x->shape[x->dims - 1] == n && tensor_count(turned) == rows * n);
+  for (int64_t row = 0; row < rows; row++)
+    for (int i = 0; i < n; i++) {
+      double want = 0;
+      for (int j = 0; j < n; j++) want += to[i * n + j] * ((double)x->value[row * n + j] - mean[j]);
+      assert_float_equal((double)turned->value[row * n + i], want, REAL_IS_DOUBLE ? 1e-11 : 2e-5);
+    }
+}
+
 static void it_computes_the_same(void **state) {
   (void)state;
   for (int variant = 0; variant < 4; variant++) {
@@ -72,16 +90,17 @@ static void it_computes_the_same(void **state) {
         for (int k = 0; k < n; k++) product += from[i * n + k] * to[k * n + j];
         assert_float_equal(product, i == j, 1e-12);
       }
-    for (int block = 0; block < SMALL_BLOCKS; block++)
-      for (int site = 0; site < config_sites(&config); site++)
-        assert_int_equal(model_set_rotation(model, block, site, to, from, mean), STATUS_OK);
+    double same[SMALL_WIDTH * SMALL_WIDTH], nothing[SMALL_WIDTH] = {0};
+    for (int i = 0; i < n * n; i++) same[i] = i / n == i % n;
     small_open(&run);
     small_ids(ids, TOKENS);
+    set_rotations(model, same, same, nothing);
+    encode(model, &run, DEVICES, &mirror.exchange, ids);
+    const Tensor *x = mirror.shared[0][0];
+    set_rotations(model, to, from, mean);
     const Tensor *plain = encode(model, &run, 1, NULL, ids), *rotated = encode(model, &run, DEVICES, &mirror.exchange, ids);
     small_assert_close(rotated->value, plain->value, TOKENS * SMALL_WIDTH, REAL_IS_DOUBLE ? 1e-11 : 2e-4);
-    double differ = 0;
-    for (int i = 0; i < TOKENS * n; i++) differ += (double)(mirror.shared[0][0]->value[i] != 0);
-    assert_true(differ > 0);
+    assert_turned(x, mirror.shared[0][0], n, to, mean);
     small_close(&run);
     model_free(model);
     config_release(&config);

@@ -4,7 +4,8 @@
  *
  * Generation is batched continuously: sequences join and leave between two decoding steps, and each lives on the device that holds the last
  * span of its prompt. The engine chooses that device (the fewest expected tokens left over its measured decode rate). A device that fails
- * loses no request: its sequences are prefilled again elsewhere from prompt and tokens so far, and the client sees a pause. */
+ * loses no request: its sequences are prefilled again elsewhere from prompt and tokens so far, and the client sees a pause. A text whose
+ * devices have failed five times fails. */
 #ifndef SERVE_ENGINE_H
 #define SERVE_ENGINE_H
 #include "infer/cluster/leader.h"

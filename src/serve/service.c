@@ -179,7 +179,7 @@ static void write_times(const ServiceMetrics *m, FILE *out) {
   static const struct {
     const char *name, *help;
   } texts[] = {
-#define SERVICE_TIME_TEXT(name, text, help) {text "_seconds", help},
+#define SERVICE_TIME_TEXT(name, text, help) {text, help},
       SERVICE_TIMES(SERVICE_TIME_TEXT)
 #undef SERVICE_TIME_TEXT
   };

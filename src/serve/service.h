@@ -13,12 +13,12 @@
 enum { SERVICE_MODELS = 8, SERVICE_NAME = 128 };
 
 #define SERVICE_TIMES(X)                                                                                                                   \
-  X(QUEUE, "queue", "from the arrival of a text or images until a place was free")                                                         \
-  X(FIRST_TOKEN, "time_to_first_token", "from the arrival of a text until its first new token")                                            \
-  X(TOKEN, "time_per_output_token", "between two new tokens of a text, its mean")                                                          \
-  X(TOTAL, "generation", "from the arrival of a text until its end")                                                                       \
-  X(CLASSIFY, "classification", "from the arrival of images at the engine until their classes")                                            \
-  X(HTTP, "http_request", "from the head of a request until the end of its answer")
+  X(QUEUE, "queue_seconds", "from the arrival of a text or images until a place was free")                                                 \
+  X(FIRST_TOKEN, "time_to_first_token_seconds", "from the arrival of a text until its first new token")                                    \
+  X(TOKEN, "time_per_output_token_seconds", "between two new tokens of a text, its mean")                                                  \
+  X(TOTAL, "generation_seconds", "from the arrival of a text until its end")                                                               \
+  X(CLASSIFY, "classification_seconds", "from the arrival of images at the engine until their classes")                                    \
+  X(HTTP, "http_request_seconds", "from the head of a request until the end of its answer")
 
 typedef enum ServiceTime {
 #define SERVICE_TIME_ENUM(name, text, help) SERVICE_##name,

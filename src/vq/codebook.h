@@ -31,7 +31,7 @@ void codebook_refresh(Codebook *book); /* after the codewords changed */
 
 /* Entropy-constrained assignment (Chou, Lookabaugh and Gray, 1989): from now on, until codebook_refresh, the nearest codeword of x is that
  * with the least |x - e_k|^2 + weight m b_k, where b_k = 16 - log2 f_k bits are what code k costs by its group's frequencies f [G, K]
- * (pack.h), and m is the mean of |e_k|^2 by them. half_norms then has half of the cost besides. */
+ * (rans.h), and m is the mean of |e_k|^2 by them. half_norms then has half of the cost besides. */
 void codebook_constrain(Codebook *book, const uint16_t *frequencies, double weight);
 
 /* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.

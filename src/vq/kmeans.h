@@ -5,10 +5,10 @@
  *
  * Mini-batch (Sculley, 2010): a step assigns `minibatch` random samples and moves each centre to the mean of all samples ever assigned to
  * it, which is a learning rate of 1 / n per centre. It stops when the mean distortion over ten steps has failed to fall twice in a row.
- * Greedy k-means++ (by default) ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, like
- * scikit-learn's KMeans. Both draw from about 16 K samples (at least 16,384, at most 65,536; fewer, down to 4 K, where the groups are so
- * wide that these would leave the cache), one from each of equally long stretches of the data. With fewer than K distinct samples the spare
- * centres do not move. */
+ * Greedy k-means++ ends 1 to 3% lower than plain k-means++ on embeddings, at K = 1,024, like scikit-learn's KMeans; trainings and
+ * astra-kmeans begin with splitting unless told otherwise. Both kinds of k-means++ draw from about 16 K samples (at least 16,384, at most
+ * 65,536; fewer, down to 4 K, where the groups are so wide that these would leave the cache), one from each of equally long stretches of
+ * the data. With fewer than K distinct samples the spare centres do not move. */
 #ifndef VQ_KMEANS_H
 #define VQ_KMEANS_H
 #include "vq/codebook.h"
@@ -33,7 +33,7 @@ typedef struct KmeansResult {
   int64_t repaired;  /* empty clusters moved in that restart, all groups and iterations */
 } KmeansResult;
 
-void kmeans_defaults(KmeansOptions *options); /* greedy, 50, 1, 0, 0, 42 */
+void kmeans_defaults(KmeansOptions *options); /* greedy, 50, 1, 0, 0, 42; not those of the programs (train/session.c) */
 
 /* samples [count, W] (W = book->width) -> book. K larger than count is BAD_VALUE and says both numbers; a sample that is
  * not finite is NUMERIC. Allocates its workspace (mainly codes [count, G]) and frees it. */

@@ -223,6 +223,8 @@ for line in 'astra_http_requests_total{path="/v1/completions",status="200"} [1-9
   'astra_http_requests_total{path="other",status="404"} [1-9]' 'astra_http_requests_total{path="/v1/completions",status="405"} 1' \
   'astra_http_requests_total{path="/v1/completions",status="204"} 1'; do out "^$line"; done
 ! grep 'path="/",status="404"\|path="other",status="[^4]\|path="other",status="405"' "$work/out" || report "paths of other requests"
+name="names of metrics"
+for metric in $(sed -n 's/^# HELP astra_\([a-z_]*\) .*/\1/p' "$work/out"); do grep -q "\`$metric\`" "$root/docs/FORMATS.md" || report "docs/FORMATS.md lacks $metric"; done
 name="types of metrics"; [ -z "$(grep -v '^#' "$work/out" | sed -E 's/^([a-z_]+).*/\1/; s/_(bucket|sum|count)$//' | sort -u | while read -r metric; do
   grep -q "^# TYPE ${metric}\(_count\)\? " "$work/out" || echo "$metric"; done)" ] || report "a metric without a type"
 name="end of the service"

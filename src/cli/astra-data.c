@@ -191,7 +191,7 @@ static Status run_get(int argc, char **argv) {
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "dir", 'd', &dir, "DIR", .help = "store in DIR/NAME (default: $ASTRA_HOME or ~/.cache/astra)"},
                       {OPTION_FLAG, "quiet", 'q', &quiet, .help = "no progress and no messages"},
-                      {OPTION_FLAG, "json", 0, &json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, get_usage,
                  "Downloads data sets and pretrained weights over HTTPS, resumes interrupted downloads, checks them against the published\n"
@@ -339,7 +339,7 @@ static Status run_show(int argc, char **argv) {
                       {OPTION_INT, "count", 'n', &show.count, "N", .min = 1, .max = SHEET_MAX, .help = "number of images on the sheet"},
                       {OPTION_INT, "seed", 0, &show.seed, "N", .min = 0, .max = 4294967295.0, .help = "seed of the choice of images"},
                       {OPTION_FLAG, "quiet", 'q', &show.quiet, .help = "no progress"},
-                      {OPTION_FLAG, "json", 0, &show.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &show.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, show_usage,
                  "Reads a whole data set and prints its classes with their counts and the images that cannot be read;\n"
@@ -509,7 +509,7 @@ static Status run_verify(int argc, char **argv) {
   Verify verify = {.path = NULL};
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_FLAG, "write", 'w', &verify.write, .help = "add digests to files without any"},
-                      {OPTION_FLAG, "json", 0, &verify.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &verify.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, verify_usage, verify_about, argc, argv)) return STATUS_OK;
   const char **paths;

@@ -914,7 +914,7 @@ static Status run_accuracy(int argc, char **argv) {
       {OPTION_INT, "threads", 't', &c.threads, "N", .min = 0, .max = THREADS_MAX, .help = "training threads; 0: one per core"},
       {OPTION_GROUP, .help = "Results"},
       {OPTION_TEXT, "out", 'o', &c.choice.out, "DIR", .help = "checkpoints, results.csv, .md and .png, metrics.csv (default: runs/NAME)"},
-      {OPTION_FLAG, "json", 0, &c.json, .help = "print one JSON object on stdout, nothing else"},
+      {OPTION_FLAG, "json", 'j', &c.json, .help = "print one JSON object on stdout, nothing else"},
       {.kind = OPTION_GROUP}};
   if (cli_helped(options, USAGE, ABOUT, argc, argv)) return STATUS_OK;
   TRY(cli_parse(options, argc, argv));

@@ -80,7 +80,7 @@ static Status run_tokenizer(int argc, char **argv) {
                       {OPTION_INT, "vocab", 'v', &request.pieces, "N", .min = TOKENIZER_TRAIN_MIN, .max = TOKENIZER_TRAIN_MAX,
                        .help = "vocabulary size: 256 bytes, merges and <|endoftext|>"},
                       {OPTION_FLAG, "quiet", 'q', &request.quiet, .help = "no progress and no messages"},
-                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &request.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(options, usage, about, argc, argv)) return STATUS_OK;
   TRY(cli_parse_arguments(options, argc, argv, 1, argc, "no FILE given to train on", &request.files, &request.count));
@@ -259,7 +259,7 @@ static Status run_encode(int argc, char **argv) {
                       {OPTION_FLAG, "begin", 0, &request.begin, .help = "prepend the beginning-of-text token"},
                       {OPTION_FLAG, "end", 0, &request.end, .help = "append the end-of-text token"},
                       {OPTION_FLAG, "lines", 0, &request.lines, .help = "print one id per line"},
-                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &request.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, encode_input, options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
                      "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
@@ -274,7 +274,7 @@ static Status run_decode(int argc, char **argv) {
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       TOKENIZER_OPTION,
                       {OPTION_TEXT, "file", 'f', &request.file, "FILE", .help = "read the ids from a file; -: standard input"},
-                      {OPTION_FLAG, "json", 0, &request.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &request.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   return run_command(&request, decode_input, options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
                      "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"

@@ -135,7 +135,7 @@ static Status run_list(int argc, char **argv) {
   Listing listing = {0};
   Option options[] = {{OPTION_GROUP, .help = "Options:"},
                       {OPTION_TEXT, "data-dir", 0, &listing.data_dir, "DIR", .help = "directory searched first"},
-                      {OPTION_FLAG, "json", 0, &listing.json, .help = "print one JSON object instead of text"},
+                      {OPTION_FLAG, "json", 'j', &listing.json, .help = "print one JSON object instead of text"},
                       {.kind = OPTION_GROUP}};
   if (cli_helped(
           options, "astra-data list [--data-dir DIR]",

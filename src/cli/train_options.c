@@ -170,7 +170,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX])
        .help = "part of the text, with --eval-only"},
       {OPTION_FLAG, "verbose", 'v', &command->verbose, .help = "more detail: codebook statistics, data search paths"},
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "print warnings and errors only"},
-      {OPTION_FLAG, "json", 0, &command->json, .help = "print one JSON object on stdout, nothing else"},
+      {OPTION_FLAG, "json", 'j', &command->json, .help = "print one JSON object on stdout, nothing else"},
       {OPTION_GROUP, .help = NULL}};
   _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MAX, "the table has room for all options");
   memcpy(table, list, sizeof list);

@@ -143,7 +143,7 @@ static void take_mode(int file, const char *path) {
 static Status check_replaceable(const char *path) {
   struct stat info;
   if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return STATUS_OK; /* the creation says why not */
-  if (S_ISDIR(info.st_mode)) return status_set(STATUS_BAD_FILE, "%s is a directory; give the name of a file", path);
+  if (S_ISDIR(info.st_mode)) return status_set(STATUS_IO, "cannot write %s: it is a directory; give the name of a file", path);
   return status_set(STATUS_BAD_FILE, "%s is a device or a pipe, which is not replaced; give a regular file", path);
 }
 

@@ -33,9 +33,9 @@ Status files_read(const char *path, size_t limit, char **data, size_t *size);
 
 /* A file being written: bytes go to "PATH.tmp-PID" (or "PATH.tmp-PID-N" where that name is taken); files_commit flushes to disk and renames
  * it to PATH; files_abort removes it. The first write error is kept and reported by commit. Exactly one of commit and abort must be called.
- * A device, a pipe or a directory, and a link to one, is not replaced: BAD_FILE. A link to a file is: folders of checkpoints may hold links
- * to files of others, such as the blobs of a download cache, which are not to change. Where the user names the file itself, files_follow
- * comes first.
+ * A device or a pipe, and a link to one, is not replaced: BAD_FILE. Nor is a directory: IO. A link to a file is: folders of checkpoints may
+ * hold links to files of others, such as the blobs of a download cache, which are not to change. Where the user names the file itself,
+ * files_follow comes first.
  */
 typedef struct FileWriter {
   FILE *stream;

@@ -162,6 +162,12 @@ static int allowed_cores(cpu_set_t *cores) {
 /* Allowed cores, or fewer where control groups limit their time: more threads than that would take turns in standing still. */
 static int usable_cores(int allowed) { return (int)fmin(allowed, cgroup_cores(CGROUP_SELF, CGROUP_ROOT)); }
 
+int threads_usable(void) {
+  cpu_set_t allowed;
+  const int cores = usable_cores(allowed_cores(&allowed));
+  return cores < THREADS_MAX ? cores : THREADS_MAX;
+}
+
 /* Worker `index` keeps to the index-th allowed core. Only a pool that has a thread for each of them is bound: of fewer threads, those of
  * two programs would choose the same cores while others idle, and behind a limit of time the cores are shared. Refusal by the system costs
  * speed only. */

@@ -14,7 +14,8 @@ enum { THREADS_MAX = 256 };
  * groups allow. BAD_VALUE: more than THREADS_MAX. Call once, before any use; without it everything runs on the caller. */
 Status threads_start(int count);
 void threads_stop(void);
-int threads_count(void); /* at least 1 */
+int threads_usable(void); /* how many that is for 0 */
+int threads_count(void);  /* at least 1 */
 
 /* Calls body(context, begin, end, thread) on disjoint ranges that cover [0, items); each begin is a multiple of
  * `grain` and each thread gets at most one range. Ranges are as equal as the grain allows. Returns when all are done. */

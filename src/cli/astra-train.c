@@ -210,15 +210,15 @@ static void leave_out(const char *out, bool there) {
 }
 
 static Status start_codebooks(Session *session, bool there) {
+  static const char words[] =
+      "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
+      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR and --recipe paper\n";
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks, *out = session->options.out;
   char *folder = files_join(out, "training"), *lock = files_join(out, "training/lock");
-  const char *const made[] = {lock, folder, there ? NULL : out, NULL}; /* as leave_out has it */
-  cli_last_words(
-      "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
-      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR and --recipe paper\n",
-      ranks_self() == 0 ? made : NULL);
-  Status status = ranks_count() == 1 ? plan_check(session) : STATUS_OK; /* else it takes all ranks, and comes behind K-means */
+  const char *const made[] = {lock, folder, there ? NULL : out, NULL};             /* as leave_out has it */
+  cli_last_words(ranks_self() == 0 ? words : "", ranks_self() == 0 ? made : NULL); /* a signal ends all ranks, and one speaks */
+  Status status = ranks_count() == 1 ? plan_check(session) : STATUS_OK;            /* else it takes all ranks, and comes behind K-means */
   if (status == STATUS_OK) status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session, NULL);
   cli_last_words(NULL, NULL);
   free(lock);
@@ -263,15 +263,25 @@ static Status refuse_finished(const TrainCommand *command) {
                     out, out);
 }
 
+/* Neither OUT nor, with --keep-best, OUT/best is where weights lie that the run needs to the end. */
+static Status check_apart(const TrainOptions *options, const char *weights, const char *why) {
+  TRY(out_directory_apart(options->out, weights, why));
+  if (!options->keep_best) return STATUS_OK;
+  char *best = files_join(options->out, "best");
+  Status status = best != NULL ? out_directory_apart(best, weights, why) : status_no_memory(NULL, "a path");
+  free(best);
+  return status == STATUS_BAD_USAGE ? status_wrap(status, "--keep-best") : status;
+}
+
 /* Before anything is computed that would then have no place. */
 static Status check_out(const Session *session, const TrainCommand *command, OutFolder *folder) {
   const bool replaces = command->overwrite || command->resume != NULL;
   const char *out = session->options.out;
   const char *teacher = session->options.teacher ? session->options.teacher : session->origin;
-  if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin, "--lora keeps as they are"));
+  if (session->options.lora_rank > 0) TRY(check_apart(&session->options, session->origin, "--lora keeps as they are"));
   if (session->teacher.model != NULL)
-    TRY(out_directory_apart(
-        out, teacher, session->options.distill > 0 ? "--distill learns from until the end" : "--distill-hidden learns from until the end"));
+    TRY(check_apart(&session->options, teacher,
+                    session->options.distill > 0 ? "--distill learns from until the end" : "--distill-hidden learns from until the end"));
   TRY(train_out_check_tokenizer(session, replaces));
   folder->there = files_is_dir(out);
   TRY(out_directory_try(out, "training", "state.safetensors"));
@@ -342,9 +352,9 @@ static Status look_ahead(Session *session, const TrainCommand *command) {
   const TrainOptions *options = &session->options;
   if (options->codebooks != NULL && strcmp(options->codebooks, options->model) != 0) /* the model's own come with its weights */
     TRY(codebooks_check(session, options->codebooks));
-  const Status free = refuse_finished(command);
-  if (free == STATUS_NO_MEMORY) return free;
-  if (free != STATUS_OK) { /* then nothing is drawn there, either */
+  const Status vacant = refuse_finished(command);
+  if (vacant == STATUS_NO_MEMORY) return vacant;
+  if (vacant != STATUS_OK) { /* then nothing is drawn there, either */
     log_warning("the run would be refused: %s", status_message());
     session->options.out = NULL;
   }

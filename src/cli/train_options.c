@@ -433,7 +433,7 @@ static int command_line_of(char *const *arguments, int count) {
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
-  bool memory = options_given(table, "memory"), recompute = options_given(table, "recompute");
+  bool memory = options_given(table, "memory"), recompute = options_given(table, "recompute"), threads = options_given(table, "threads");
   bool by_epochs = options_given(table, "epochs") && !options_given(table, "max-steps");
   static char *arguments[TRAIN_OPTIONS_REMEMBERED]; /* as long as the text */
   char *path = options_path(directory);
@@ -469,6 +469,8 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MA
   if (command->train.prediction) TRY(find_plain_prediction(&command->train, directory));
   TRY(options_parse(table, argc, argv, positional, &positionals));
   if (by_epochs) command->train.max_steps = 0; /* the one that was given decides */
+  /* Ranks share the cores that one process had when the run began. */
+  if (!threads && ranks_count() > 1 && command->train.threads > threads_usable()) command->train.threads = 0;
   command->train.out = directory;
   command->begun = arguments;
   command->begun_in = begun_in;

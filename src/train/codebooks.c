@@ -646,7 +646,7 @@ Status codebooks_fit(Session *session, CodebookReport *reports) {
   CodebooksPlan plan;
   TRY(codebooks_plan(session, &plan));
   /* Before hours of a large model's embeddings end in a machine without memory. */
-  double needed = plan.samples + plan.work + plan.activations, available = memory_available();
+  double needed = plan.samples + plan.work + plan.activations, available = memory_available() / ranks_here();
   if (needed > available)
     return status_set(
         STATUS_NO_MEMORY, "K-means of %lld samples needs %.1f GiB more memory, but %.1f GiB are free: use fewer --kmeans-samples%s",
@@ -780,7 +780,9 @@ Status codebooks_check(const Session *session, const char *path) { return read_o
 
 Status codebooks_read(Session *session, const char *path) {
   TRY(read_or_look(session, path, session->emulation.codewords));
-  return start_averages(session);
+  if (session->use != SESSION_EVALUATE) return start_averages(session);
+  for (int i = 0; i < emulate_all_sites(&session->emulation); i++) codebook_refresh(&session->emulation.all[i].book);
+  return STATUS_OK;
 }
 
 void codebooks_constrain(Session *session, const uint16_t *frequencies, double weight) {

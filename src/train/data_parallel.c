@@ -368,9 +368,13 @@ static uint64_t digest_of(const Session *session) {
   for (int index = 0; session_astra(session) && index < emulate_all_sites(emulation); index++) {
     const EmulateSite *site = &emulation->all[index];
     size_t words = (size_t)(site->book.entries * site->book.width), sizes = (size_t)(site->book.entries * site->book.groups);
-    uint64_t all[5] = {part[1], safe_digest_of(site->book.codewords, words * sizeof(real)),
-                       safe_digest_of(site->ema.sums, words * sizeof(real)), safe_digest_of(site->ema.sizes, sizes * sizeof(real)),
-                       safe_digest_of(site->navq.factor, (size_t)site->navq.width * sizeof(real))};
+    size_t spread = (size_t)noise_spread(site->book.groups, site->book.width, site->navq.kind), width = (size_t)site->book.width;
+    uint64_t all[6] = {part[1],
+                       safe_digest_of(site->book.codewords, words * sizeof(real)),
+                       safe_digest_of(site->ema.sums, words * sizeof(real)),
+                       safe_digest_of(site->ema.sizes, sizes * sizeof(real)),
+                       safe_digest_of(site->navq.mean, width * sizeof(real)),
+                       safe_digest_of(site->navq.factor, spread * sizeof(real))};
     part[1] = safe_digest_of(all, sizeof all);
   }
   return safe_digest_of(part, sizeof part);

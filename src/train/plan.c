@@ -10,6 +10,7 @@
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/micro_step.h"
+#include "train/ranks.h"
 #include "train/selftest_writer.h"
 #include "train/session.h"
 #include "train/validate.h"
@@ -426,8 +427,8 @@ Status plan_fit(Session *session) { return session->options.memory > 0 ? plan_li
 static Status check(Session *session) {
   TrainPlan plan;
   TRY(plan_make(session, &plan));
-  double available = memory_available(),
-         in_turns = fmax(fmax(plan.gradients + plan.activations, plan.evaluation), plan.selftest + plan.selftest_activations);
+  double available = memory_available() / ranks_here(), /* the others of this machine take as much */
+      in_turns = fmax(fmax(plan.gradients + plan.activations, plan.evaluation), plan.selftest + plan.selftest_activations);
   double needed = in_turns + plan.moments; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY,

@@ -14,17 +14,18 @@
 enum { HOST = 128, MESSAGE = 2048 };
 
 static struct Job {
-  int self, count, machines;
+  int self, count, machines, here;
   char host[HOST];
   bool common; /* the last failure is known to all ranks */
   bool apart;  /* from rank 0, on another machine */
   pid_t first; /* rank 0's process */
-} world = {.count = 1, .machines = 1};
+} world = {.count = 1, .machines = 1, .here = 1};
 
 int ranks_self(void) { return world.self; }
 int ranks_count(void) { return world.count; }
 const char *ranks_host(void) { return world.host; }
 int ranks_machines(void) { return world.machines; }
+int ranks_here(void) { return world.here; }
 
 Status ranks_common(Status status) {
   world.common = world.common || status != STATUS_OK;
@@ -125,6 +126,8 @@ static Status look_around(void) {
     for (int q = 0; q < r; q++) fresh &= strcmp(seats[q].host, seats[r].host) != 0;
     world.machines += fresh;
   }
+  world.here = 0;
+  for (int r = 0; r < world.count; r++) world.here += strcmp(seats[r].host, own.host) == 0;
   take_cores(seats);
   free(seats);
   return STATUS_OK;

@@ -21,6 +21,7 @@ int ranks_self(void);         /* 0 to ranks_count() - 1; 0 writes files and spea
 int ranks_count(void);        /* 1 for a process by itself */
 const char *ranks_host(void); /* the name of this rank's machine; "" for a process by itself */
 int ranks_machines(void);     /* how many different machines the ranks run on; 1 for a process by itself */
+int ranks_here(void);         /* how many ranks run on this rank's machine, itself included */
 /* Whether this rank speaks for the job when it is told to end: rank 0, or the next one if that is gone, as a process that was lost is when
  * its launcher ends the others. Async-signal-safe. */
 bool ranks_speaks(void);

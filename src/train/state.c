@@ -306,6 +306,19 @@ size_t state_bytes(const Session *session) {
   return bytes;
 }
 
+/* Numbers that a state is refused for when it is loaded are not saved in the place of the one before. */
+static Status check_saved(const Session *session, const Entry *entry) {
+  char name[STATE_NAME];
+  const SafeTensor tensor = {.name = strcpy(name, entry->name), .count = entry->count, .data = entry->data};
+  const bool numbers = entry->check == check_finite || entry->check == check_bfloats || entry->check == check_scales;
+  if (!numbers || entry->check(entry, &tensor, "") == STATUS_OK) return STATUS_OK;
+  return status_set(
+      STATUS_NUMERIC,
+      "training diverged: after step %lld %s holds a number that is not finite, and the state is not saved; the one before it, if "
+      "there is one, stays. A lower --learning-rate, or --clip, may help",
+      (long long)session->step, entry->name);
+}
+
 Status state_save(const Session *session, const char *directory) {
   Table table = {0};
   char *folder = NULL, *path = NULL;
@@ -315,6 +328,7 @@ Status state_save(const Session *session, const char *directory) {
   if (status == STATUS_OK && items == NULL) status = status_no_memory(NULL, "the state's table");
   for (size_t i = 0; items != NULL && i < table.count; i++) {
     const Entry *entry = &table.list[i];
+    if (status == STATUS_OK) status = check_saved(session, entry);
     items[i] = (SafeItem){
         .name = entry->name, .dtype = entry->dtype, .source = entry->dtype, .dims = 1, .shape = {entry->count}, .data = entry->data};
   }

@@ -51,6 +51,18 @@ static Status check_teacher(const Session *session, const ModelConfig *teacher, 
   return check_normalisation(teacher, config, path);
 }
 
+/* Vocabularies of one size may have other tokens, which shapes do not show. A warning alone: tokenizers in files of other kinds may differ
+ * in how they break ties, and hardly in their ids. */
+static void compare_tokenizers(const Session *session, const char *path) {
+  Tokenizer *tokenizer;
+  if (session->tokenizer == NULL || tokenizer_open(&tokenizer, path) != STATUS_OK) return;
+  if (strcmp(tokenizer_fingerprint(tokenizer), tokenizer_fingerprint(session->tokenizer)) != 0)
+    log_warning("the teacher %s has another tokenizer than this run: what it says of a token may be of another one; --teacher DIR names "
+                "another",
+                path);
+  tokenizer_close(tokenizer);
+}
+
 /* Of weights that are to teach what starts from them: shapes alone would not say whose fault it is. */
 static Status check_own_teacher(const Session *session) {
   const ModelConfig *config = session->config;
@@ -84,6 +96,7 @@ Status teacher_open(Session *session) {
   Teacher *teacher = &session->teacher;
   config.astra.groups = config.astra.rate_count = 0;
   status = described ? check_teacher(session, &config, path) : check_own_teacher(session);
+  if (status == STATUS_OK && described) compare_tokenizers(session, path);
   if (status == STATUS_OK && described) teacher->other_names = start_weights_other_classes(&config, session->config);
   if (status == STATUS_OK && teacher->other_names && options->distill > 0)
     log_warning("--distill: the classes of the teacher %s have other names, or another order, than those of --dataset %s: it may teach "

@@ -519,13 +519,13 @@ static Status evaluate_finished(Run *run) {
     log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
              (long long)session->total_steps);
   TRY(save_checkpoint(run));
-  if (session_astra(session) && ranks_count() == 1) /* other ranks may not see the files: they assign by distance alone */
-    TRY(codebooks_constrain_as_counted(session, session->options.out));
-  if (owes_evaluation(run)) {
+  if (owes_evaluation(run)) { /* as the others were: by distance alone */
     TRY(evaluate(run));
     say_best(run);
     return STATUS_OK;
   }
+  if (session_astra(session) && ranks_count() == 1) /* other ranks may not see the files */
+    TRY(codebooks_constrain_as_counted(session, session->options.out));
   TRY(trainer_validate(session, run->result));
   return draw_curves(run);
 }

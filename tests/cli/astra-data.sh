@@ -57,7 +57,7 @@ expect "show as JSON" 0 show cifar100 --data-dir "$work/set" --part test --json
 tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"images":2.*"broken":0.*}$' || report "no JSON at the end"
 [ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
 ln -s sheet.png "$work/linked.png"; mkfifo "$work/pipe.png"
-expect "a sheet in place of a directory" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work"; err "is a directory; give the name of a file"; silent out
+expect "a sheet in place of a directory" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work"; err "it is a directory; give the name of a file"; silent out
 expect "a folder that is not there" 2 show cifar100 --data-dir "$work/absent"; err "--data-dir .*/absent: there is no such directory"
 expect "a sheet behind a link" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/linked.png"
 [ -L "$work/linked.png" ] || report "the link was replaced"

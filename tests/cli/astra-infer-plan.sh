@@ -96,7 +96,7 @@ tail -n 1 out | grep -oE '"predicted_ms":[0-9.e-]+' | sed '1d; s/.*://' >latenci
 [ "$(wc -l <latencies)" = 11 ] || report "$(wc -l <latencies) rows, expected 11"
 sort -g -c latencies || report "the rows are not sorted"
 [ "$(head -c 8 chart.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "chart.png is no PNG"
-expect "a chart in place of a directory" 1 --checkpoint model --nodes 2 --chart model; err "error: model is a directory; give the name of a file"; silent out
+expect "a chart in place of a directory" 1 --checkpoint model --nodes 2 --chart model; err "error: cannot write model: it is a directory; give the name of a file"; silent out
 expect "times of no workers" 2 --checkpoint model --timeout 9; err "--wait and --timeout go with --peers"
 expect "no checkpoint" 1 --checkpoint ./nowhere; err "checkpoint ./nowhere: there is no such directory or GGUF file"
 expect "a chart that cannot be written" 1 --checkpoint model --nodes 2 --chart no/such/chart.png; err "chart.png"

@@ -56,7 +56,7 @@ touch "$work/notes"
 expect "a checkpoint that is a file of something else" 1 -c notes red.png; err "checkpoint notes: it is no directory or GGUF file"
 expect "waiting for no workers" 2 -c model --wait 5 red.png; err "--wait: a busy worker is waited for, one of --peers, of which none"
 expect "a unit of no losses" 2 -c model -n 2 --loss-unit token red.png; err "--loss-unit token is for --loss SHARE"
-expect "rows into a directory" 1 eval -c model -n 2 -d folder:pictures --per-sample no_model; err "no_model is a directory; give the name of a file"; silent out
+expect "rows into a directory" 1 eval -c model -n 2 -d folder:pictures --per-sample no_model; err "cannot write no_model: it is a directory; give the name of a file"; silent out
 expect "a blank behind a comma" 2 -c model --peers "127.0.0.1:1, host" red.png; err 'peers: "host" is not an address: the port is missing'
 expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
 expect "plain on four" 2 -c plain -n 4 red.png; err "--nodes 4: a plain model .*--nodes 1"; silent out

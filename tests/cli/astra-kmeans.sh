@@ -34,7 +34,7 @@ expect "more codewords than samples" 2 init "${tiny[@]}" -g 2 -k 512 --kmeans-sa
 expect "no weights" 1 init --model vit-base --dataset "$data" --out none; err "vit-base"; err "astra-data get vit-base"; err "--init random"
 expect "unknown data" 2 init --model model --init random --dataset mnist; err "mnist"; err "synthetic:"
 mkdir own; expect "codebooks among the images" 2 init --model model --init random --dataset folder:own --out own/codes; err "out own/codes lies in the data set's folder own, whose files it would join; give one outside$"; rmdir own
-expect "bad synthetic data" 1 init --model model --init random --dataset synthetic:16x0:4; err "synthetic:16x0:4"
+expect "bad synthetic data" 2 init --model model --init random --dataset synthetic:16x0:4; err "synthetic:16x0:4"
 [ ! -e none ] || report "something was made"
 expect "codebooks missing" 2 eval --dataset "$data"; err "--codebooks is missing"
 expect "codebooks nowhere" 1 show --codebooks nowhere; err "nowhere"; err "no installed checkpoint of that name"

@@ -142,6 +142,16 @@ ranks 4 --resume "$work/on" --max-steps 35 || report "going on with four ranks: 
 train "without a rest" 0 straight "${astra[@]}" "${constant[@]}" --max-steps 50
 near "going on" straight on 1e-3 50
 
+# The threads of one process are too many for each of two ranks, which share its cores; those that are asked for are taken.
+cores=$(nproc)
+"$program" "${plain[@]}" --out "$work/wide" --threads "$cores" --max-steps 1 >"$work/out" 2>"$work/err" || report "all cores: exit code $?"
+ranks 2 --resume "$work/wide" --max-steps 2
+most=$(((cores + 1) / 2))
+each=$(sed -n 's/.*2 ranks on 1 machine with \([0-9]*\) threads\{0,1\} each.*/\1/p' "$work/err")
+[ "${each:-$((most + 1))}" -le "$most" ] || report "threads of two ranks: $(grep ranks "$work/err")"
+ranks 2 --resume "$work/wide" --max-steps 3 --threads 3
+grep -q "2 ranks on 1 machine with 3 threads each" "$work/err" || report "threads that are asked for: $(grep ranks "$work/err")"
+
 # ---- what cannot be
 refused() { # NAME CODE WORDS ARGUMENTS...
   ranks 2 "${@:4}"

@@ -5,6 +5,7 @@
 #include "train/plan.c"
 #include "train/state.h"
 #include "unit/train/tiny_run.h"
+#include "unit/unseal.h"
 #include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -205,20 +206,62 @@ static void a_cut_state_is_refused(void **state) {
 /* Damage that leaves the file's shape alone: numbers that no run can have written. */
 static void a_damaged_state_is_refused(void **state) {
   (void)state;
+  static const int64_t negative = -1, seven = 7, zeros[4] = {0};
+  static const real nan_number = (real)NAN, infinite = (real)INFINITY;
+  static const struct {
+    const char *name;
+    size_t at, bytes;
+    const void *numbers;
+  } damages[] = {{"counters", 0, sizeof negative, &negative},          /* the step */
+                 {"counters", sizeof seven, sizeof seven, &seven},     /* the optimizer's */
+                 {"counters", 4 * sizeof *zeros, sizeof zeros, zeros}, /* a generator */
+                 {"params", 5 * sizeof(real), sizeof(real), &nan_number},
+                 {"site.1.sums", 3 * sizeof(real), sizeof(real), &infinite}};
   TrainOptions options = variant(0);
-  const char *const words[] = {"counters", "counters", "counters", "params", "site.1.sums"};
-  for (int damage = 0; damage < 5; damage++) {
+  SafeFile file;
+  size_t size;
+  const char *path = tiny_path("fits/training/state.safetensors");
+  char *whole = tiny_read(path, &size);
+  tiny_check(safetensors_open(&file, path));
+  tiny_check(files_make_dirs(tiny_path("damaged/training")));
+  for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+    char *image = malloc(size);
+    const SafeTensor *tensor = safetensors_find(&file, damages[i].name);
+    assert_true(image != NULL && tensor != NULL);
+    memcpy(image, whole, size);
+    unseal(image, size);
+    memcpy(image + (tensor->data - file.map.data) + damages[i].at, damages[i].numbers, damages[i].bytes);
+    tiny_check(files_write(tiny_path("damaged/training/state.safetensors"), image, size));
+    assert_refused(&options, tiny_path("damaged"), STATUS_BAD_FILE, damages[i].name);
+    free(image);
+  }
+  safetensors_close(&file);
+  free(whole);
+}
+
+/* The state before stays where numbers have run away. */
+static void a_state_that_none_could_load_is_not_saved(void **state) {
+  (void)state;
+  for (int number = 0; number <= 2; number += 2) { /* moments of 32 and of 8 bits */
+    TrainOptions options = variant(number);
     Session session;
+    size_t size, after;
     tiny_open(&session, &options);
     tiny_steps_to(&session, 1);
-    if (damage == 0) session.step = -1;
-    if (damage == 1) session.optimizer.steps = 7;
-    if (damage == 2) memset(&session.map_rng, 0, sizeof session.map_rng);
-    if (damage == 3) model_params(session.model)->values[5] = (real)NAN;
-    if (damage == 4) session.emulation.site[1].ema.sums[3] = (real)INFINITY;
-    tiny_check(state_save(&session, tiny_path("damaged")));
+    tiny_check(state_save(&session, tiny_path("kept")));
+    char *before = tiny_read(tiny_path("kept/training/state.safetensors"), &size);
+    tiny_steps_to(&session, 2);
+    if (number == 0)
+      ((real *)session.optimizer.second.numbers)[5] = (real)INFINITY;
+    else
+      session.optimizer.second.scales[0] = INFINITY;
+    assert_int_equal(state_save(&session, tiny_path("kept")), STATUS_NUMERIC);
+    assert_non_null(strstr(status_message(), "after step 2 optimizer.second"));
+    char *now = tiny_read(tiny_path("kept/training/state.safetensors"), &after);
+    assert_true(after == size && memcmp(now, before, size) == 0);
+    free(before);
+    free(now);
     session_close(&session);
-    assert_refused(&options, tiny_path("damaged"), STATUS_BAD_FILE, words[damage]);
   }
 }
 
@@ -314,6 +357,7 @@ int main(void) {
       cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
       cmocka_unit_test(a_cut_state_is_refused),
       cmocka_unit_test(a_damaged_state_is_refused),
+      cmocka_unit_test(a_state_that_none_could_load_is_not_saved),
       cmocka_unit_test(a_bent_state_is_refused),
       cmocka_unit_test(counters_are_where_they_were),
       cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
